@@ -1,0 +1,115 @@
+"""Command-line words to shapes and arrays; random arrays where none are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import numpy as np
+
+from foretell.graph.nodes import Array, Value
+from foretell.ir.dtypes import DType
+from foretell.ir.expr import Dim, Sym, substitute, symbols
+from foretell.support.errors import InputError, TensorTooLarge, UsageError
+from foretell.support.limits import DEFAULT_LIMITS
+
+
+def parse_shapes(words: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """["x=1x3x224x224", "scalar="] -> {"x": (1, 3, 224, 224), "scalar": ()}"""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        dims = text.split("x") if text else []
+        if not (name and equals and all(dim.isascii() and dim.isdigit() for dim in dims)):
+            raise UsageError(
+                "a shape cannot be read",
+                where="--shape",
+                expected="NAME=1x3x224x224",
+                got=word,
+                hint="give each input its own --shape, with every dimension a whole number",
+            )
+        shapes[name] = tuple(int(dim) for dim in dims)
+    return shapes
+
+
+def load_feeds(words: Iterable[str], inputs: Sequence[Value]) -> dict[str, Array]:
+    """Read `NAME=file.npy` or `file.npy`; a file without a name is the next input that has none."""
+    paths: dict[str, str] = {}
+    unnamed: list[str] = []
+    for word in words:
+        name = next((value.name for value in inputs if word.startswith(f"{value.name}=")), None)
+        if name is None:
+            unnamed.append(word)
+        else:
+            paths[name] = word.removeprefix(f"{name}=")
+    free = [value.name for value in inputs if value.name not in paths]
+    if len(unnamed) > len(free):
+        raise UsageError(
+            f"{len(unnamed) + len(paths)} inputs are given to a model that has fewer",
+            where="--input",
+            expected=_listed(inputs),
+            got=", ".join(unnamed[len(free) :]),
+            hint="pass fewer, or name them: --input NAME=FILE.npy",
+        )
+    paths.update(zip(free, unnamed, strict=False))
+    return {value.name: _load(paths[value.name], value) for value in inputs if value.name in paths}
+
+
+def fill_feeds(feeds: dict[str, Array], inputs: Sequence[Value], seed: int) -> dict[str, Array]:
+    """Add random arrays for the other inputs; a free dimension agrees with the given arrays, else is the smallest."""
+    sizes: dict[Sym, Dim] = {}
+    for value in inputs:
+        if value.name in feeds:
+            pairs = zip(value.shape, feeds[value.name].shape, strict=False)
+            sizes.update({dim: size for dim, size in pairs if isinstance(dim, Sym)})
+    for value in inputs:
+        for dim in value.shape:
+            for symbol in symbols(dim):
+                sizes.setdefault(symbol, max(symbol.lo, symbol.multiple_of))
+    generator = np.random.default_rng(seed)
+    filled: dict[str, Array] = {}
+    for value in inputs:
+        shape = tuple(substitute(dim, sizes) for dim in value.shape)
+        filled[value.name] = feeds[value.name] if value.name in feeds else _random(value, shape, generator)
+    return filled
+
+
+def _load(path: str, value: Value) -> Array:
+    try:
+        # Mapping checks the size the header claims against the file before anything is allocated.
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"{path} cannot be read: {error}",
+            where=f"--input {value.name}",
+            expected=f"a .npy file of {value.type}",
+            got="something else",
+            hint="save the array with numpy.save, without objects",
+        ) from error
+    return array.view(value.dtype.numpy) if _is_nameless(array.dtype, value.dtype) else array
+
+
+def _is_nameless(found: np.dtype[np.generic], wanted: DType) -> bool:
+    """numpy.save writes the dtypes of ml-dtypes as plain bytes."""
+    return found.kind == "V" and found.itemsize == wanted.numpy.itemsize
+
+
+def _random(value: Value, shape: tuple[Dim, ...], generator: np.random.Generator) -> Array:
+    """Standard normal floats; zeros and ones for everything else, which are valid as indices and masks."""
+    dims = tuple(dim for dim in shape if isinstance(dim, int))
+    assert len(dims) == len(shape), f"{value} has free dimensions"
+    size_bytes = prod(dims) * value.dtype.itemsize
+    if size_bytes > DEFAULT_LIMITS.tensor_bytes:
+        raise TensorTooLarge(
+            "a random input would be too large",
+            where=f"input {value.name}",
+            expected=f"at most {DEFAULT_LIMITS.tensor_bytes} bytes",
+            got=f"{size_bytes} bytes",
+            hint="pass the array with --input",
+        )
+    drawn = generator.standard_normal(dims, np.float32) if value.dtype.is_float else generator.integers(0, 2, dims)
+    return np.asarray(drawn).astype(value.dtype.numpy)
+
+
+def _listed(inputs: Sequence[Value]) -> str:
+    return ", ".join(f"{value.name}: {value.type}" for value in inputs) or "no inputs"

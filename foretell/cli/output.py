@@ -1,0 +1,66 @@
+"""Where a command's results go: text for people, or one JSON object for programs, on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from foretell.support.errors import ForetellError
+from foretell.support.printable import printable
+from foretell.support.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The choices every command offers: `--json`, `-q` and `-v`."""
+
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+    def progress(self) -> Progress:
+        """A live line on a terminal; `-v` keeps every step on the screen, `-q` shows none."""
+        return Progress(self.quiet, live=False if self.verbose else None)
+
+    def show(self, *parts: RenderableType, ok: bool = True, facts: Mapping[str, object]) -> None:
+        """Print the parts, or with `--json` the facts."""
+        if self.as_json:
+            typer.echo(json.dumps({"ok": ok, **facts}, allow_nan=False))
+            return
+        for part in parts:
+            if isinstance(part, str):
+                typer.echo(printable(part))
+            else:
+                Console(highlight=False).print(part)
+
+    def show_error(self, error: ForetellError) -> None:
+        """The three lines on stderr, or with `--json` an object on stdout; `-v` adds the traceback on stderr."""
+        if self.verbose:
+            sys.stderr.writelines(traceback.format_exception(error))
+        if self.as_json:
+            typer.echo(json.dumps({"ok": False, "error": error.to_json()}))
+        else:
+            typer.echo(printable(str(error)), err=True)
+
+
+def table(*columns: str, rows: Sequence[tuple[object, ...]], title: str | None = None) -> Table:
+    """A plain table; cells are text, never markup. Columns whose cells are all numbers align right."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=any(columns))
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) for row in rows)
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(printable(_cell(cell))) for cell in row))
+    return made
+
+
+def _cell(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,64 @@
+"""Operators that ONNX itself defines by a function body."""
+
+from __future__ import annotations
+
+from onnx import FunctionProto, NodeProto, defs
+from onnx.defs import OpSchema
+
+from foretell.frontend.onnx_node import OnnxNode
+from foretell.frontend.onnx_types import to_type_proto
+
+
+def try_function_body(node: OnnxNode) -> FunctionProto | None:
+    """The body of the node's operator, at the operator set the model uses.
+
+    Many operators got their body in a later version whose meaning is the same; such a body serves the older node if
+    its operator takes the same inputs and attributes.
+    """
+    for schema in (node.schema, *_later_versions(node.schema)):
+        body = _body(schema, node)
+        if body is not None:
+            return body
+    return None
+
+
+def _later_versions(schema: OpSchema) -> list[OpSchema]:
+    later: list[OpSchema] = []
+    for candidate in defs.get_all_schemas_with_history():
+        same = candidate.name == schema.name and candidate.domain == schema.domain
+        if same and candidate.since_version > schema.since_version and _takes_the_same(schema, candidate):
+            later.append(candidate)
+    return sorted(later, key=lambda candidate: candidate.since_version)
+
+
+def _takes_the_same(old: OpSchema, new: OpSchema) -> bool:
+    return set(old.attributes) == set(new.attributes) and len(old.inputs) == len(new.inputs)
+
+
+def _body(schema: OpSchema, node: OnnxNode) -> FunctionProto | None:
+    wanted = max(node.scope.opsets.get(schema.domain, schema.since_version), schema.since_version)
+    if schema.has_function:
+        version = _nearest(schema.function_opset_versions, wanted)
+        return FunctionProto.FromString(schema.get_function_with_opset_version(version))
+    if schema.has_context_dependent_function:
+        version = _nearest(schema.context_dependent_function_opset_versions, wanted)
+        types = [b"" if value is None else to_type_proto(value.type).SerializeToString() for value in node.inputs]
+        call = _call(node).SerializeToString()
+        blob = schema.get_context_dependent_function_with_opset_version(version, call, types)
+        body = FunctionProto.FromString(blob)
+        return body if body.node else None
+    return None
+
+
+def _nearest(versions: list[int], wanted: int) -> int:
+    """The newest version that is not newer than wanted, or the oldest."""
+    return max((version for version in versions if version <= wanted), default=min(versions))
+
+
+def _call(node: OnnxNode) -> NodeProto:
+    """The node with its attributes bound, as context-dependent bodies look at them."""
+    call = NodeProto()
+    call.CopyFrom(node.proto)
+    del call.attribute[:]
+    call.attribute.extend(node.attributes.values())
+    return call

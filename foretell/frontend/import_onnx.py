@@ -1,0 +1,673 @@
+"""ONNX in, graph out: names become values, operators become canonical ones, nothing is optimised.
+
+For each node, in this order:
+  1. arithmetic on dimensions is done symbolically (`shape_values`), so shapes need no data;
+  2. an importer of ours (`operators/`) turns it into canonical nodes, or declines;
+  3. a model-local function, or the function body that ONNX itself gives the operator, is expanded;
+  4. what is left becomes an `Onnx` node, run by the reference; if that cannot run it either, it is unsupported.
+Everything unsupported is collected and reported at once. Limits are checked on types, before any data exists.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, defs
+from onnx.defs import OpSchema
+from onnx.shape_inference import InferenceError
+
+from foretell.frontend.functions import try_function_body
+from foretell.frontend.onnx_node import (
+    OnnxNode,
+    Unsupported,
+    check_against_schema,
+    check_input_types,
+    object_array,
+)
+from foretell.frontend.onnx_types import DTYPE_OF_ONNX, dims_of_proto, named_dim
+from foretell.frontend.operators import IMPORTERS
+from foretell.frontend.read_onnx import StoredModel, read_onnx
+from foretell.frontend.reference_node import make_reference_node
+from foretell.frontend.shape_values import MAX_KNOWN_ELEMENTS, try_shape_value
+from foretell.graph.build import Builder
+from foretell.graph.evaluate import evaluate_node
+from foretell.graph.nodes import Array, Graph, Node, Value
+from foretell.graph.ops.control import CONTROL
+from foretell.ir import expr
+from foretell.ir.dtypes import BOOL
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import TensorType
+from foretell.support.errors import (
+    ConstantTooLarge,
+    CyclicGraph,
+    DuplicateName,
+    EvaluationError,
+    InvalidModel,
+    InvalidNode,
+    InvalidShape,
+    NestingTooDeep,
+    RankTooHigh,
+    TensorTooLarge,
+    TooManyNodes,
+    UnsupportedOperators,
+    UnsupportedOpset,
+    UnsupportedType,
+    UsageError,
+)
+from foretell.support.limits import DEFAULT_LIMITS, Limits
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 28
+BAD_NODE = (ValueError, TypeError, LookupError, ArithmeticError, InferenceError)
+"""What importers and inference raise when a node's attributes or operands make no sense."""
+RANDOM_OPERATORS = frozenset(
+    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+)
+SMALL_ELEMENTS = 4096
+"""Constants up to this size are computed during import, so that shapes which depend on them are known."""
+
+Source = str | os.PathLike[str] | bytes | ModelProto
+Shapes = Mapping[str, Sequence[int | str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorUse:
+    """What became of one ONNX node: `status` is native, decomposed, reference, or unsupported."""
+
+    op_type: str
+    domain: str
+    location: str
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A graph and where it came from. `graph` is None when something is unsupported."""
+
+    graph: Graph | None
+    operators: tuple[OperatorUse, ...]
+
+    def require_graph(self) -> Graph:
+        """The graph, or an error that names every unsupported node."""
+        if self.graph is None:
+            missing = tuple((use.location, use.reason) for use in self.operators if use.status == "unsupported")
+            raise UnsupportedOperators(missing)
+        return self.graph
+
+
+def import_onnx(source: Source, *, shapes: Shapes | None = None, limits: Limits = DEFAULT_LIMITS) -> Imported:
+    """Read a model and turn it into a graph of canonical operators.
+
+    `shapes` binds dimensions of inputs: a number fixes one, a name renames it, None leaves it as it is.
+    """
+    stored = read_onnx(source, limits)
+    proto = stored.proto
+    model = _Model(stored, limits, {function_key(f): f for f in proto.functions})
+    scope = Scope(model, Builder(proto.graph.name or "model"), _opsets(proto.opset_import))
+    scope.import_inputs(proto.graph, shapes or {})
+    outputs = scope.import_body(proto.graph)
+    if outputs is None:
+        return Imported(None, tuple(model.operators))
+    graph = scope.builder.finish(outputs, [info.name for info in proto.graph.output])
+    return Imported(graph, tuple(model.operators))
+
+
+def function_key(function: FunctionProto) -> tuple[str, str, str]:
+    return (function.domain, function.name, getattr(function, "overload", ""))
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain, that of the default domain being one we read.
+
+    A function body may use operators of the default domain without importing it.
+    """
+    versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+    version = versions.setdefault("", NEWEST_OPSET)
+    if not 1 <= version <= NEWEST_OPSET:
+        raise UnsupportedOpset(
+            "the model uses an operator set that foretell does not read",
+            expected=f"opset {OLDEST_OPSET} to {NEWEST_OPSET}",
+            got=f"opset {version}",
+            hint="export again with another opset, or convert with onnx.version_converter",
+        )
+    return versions
+
+
+@dataclass(slots=True)
+class _Model:
+    """What all scopes of one import share."""
+
+    stored: StoredModel
+    limits: Limits
+    functions: dict[tuple[str, str, str], FunctionProto]
+    operators: list[OperatorUse] = field(default_factory=list)
+    node_count: int = 0
+    fresh_dims: int = 0
+
+    def fresh_dim(self) -> Sym:
+        """A dimension that only the data will tell."""
+        self.fresh_dims += 1
+        return Sym(f"u{self.fresh_dims}", 0)
+
+    def count_nodes(self, number: int) -> None:
+        self.node_count += number
+        if self.node_count > self.limits.nodes:
+            raise TooManyNodes(
+                "the model has too many nodes",
+                expected=f"at most {self.limits.nodes}, expanded functions included",
+                got=f"{self.node_count} or more",
+                hint="raise Limits.nodes if you trust the file",
+            )
+
+
+class _Hole(Enum):
+    """Names that stand for no value."""
+
+    ABSENT = "an optional input of a function that the caller did not give"
+    UNSUPPORTED = "the output of a node that cannot be imported"
+
+
+class Scope:
+    """Names of one ONNX graph or function body, and the graph being built from it.
+
+    A subgraph has a builder of its own; a name of an outer scope becomes one of its inputs (`captures`), or is
+    copied if it is constant. A function body has names of its own but adds to its caller's builder.
+    """
+
+    def __init__(
+        self, model: _Model, builder: Builder, opsets: Mapping[str, int], parent: Scope | None = None, depth: int = 0
+    ) -> None:
+        self.model = model
+        self.builder = builder
+        self.opsets = opsets
+        self.parent = parent
+        self.depth = depth
+        self.names: dict[str, Value | _Hole] = {}
+        self.captures: dict[str, Value] = {}
+        self.known: dict[Value, np.ndarray[Any, np.dtype[Any]]] = {}
+        self.constant_values: set[Value] = set()
+        self.attributes: Mapping[str, AttributeProto] = {}
+        self.prefix = ""
+        self.reports = True
+        self.is_inline = False
+        self.declared: dict[str, onnx.TypeProto] = {}
+        if depth > model.limits.depth:
+            raise NestingTooDeep(
+                "subgraphs or functions are nested too deeply",
+                expected=f"at most {model.limits.depth} levels",
+                got="more",
+                hint="a function that calls itself never ends; otherwise raise Limits.depth",
+            )
+
+    # --- names ---
+
+    def define(self, name: str, value: Value | _Hole) -> None:
+        """Bind an ONNX name."""
+        if name in self.names:
+            raise DuplicateName(
+                f"the name {name!r} is defined twice",
+                where=self.builder.location,
+                expected="every value defined once",
+                got="a second definition",
+                hint="the exporter that wrote this file is at fault; rename one of them",
+            )
+        self.names[name] = value
+
+    def lookup(self, name: str) -> Value | _Hole:
+        """The value of a name, here or outside."""
+        if name in self.names:
+            return self.names[name]
+        if self.parent is None:
+            raise InvalidModel(
+                f"the name {name!r} is not defined",
+                where=self.builder.location,
+                expected="an input, an initializer or an earlier node's output",
+                got="nothing of that name",
+                hint="the file is damaged or was edited by hand",
+            )
+        outer = self.parent.lookup(name)
+        self.names[name] = self._capture(name, outer) if isinstance(outer, Value) else outer
+        return self.names[name]
+
+    def _capture(self, name: str, outer: Value) -> Value:
+        assert self.parent is not None
+        if self.is_inline:
+            return outer
+        array = self.parent.builder.constants.get(outer)
+        if array is not None:
+            return self.builder.constant(array, name)
+        value = self.builder.input(name, outer.type)
+        self.captures[name] = outer
+        if outer in self.parent.known:
+            self.known[value] = self.parent.known[outer]
+        return value
+
+    def known_dims(self, value: Value) -> np.ndarray[Any, np.dtype[Any]] | None:
+        """The elements of a small integer tensor as numbers and expressions, where they are known."""
+        if value in self.known:
+            return self.known[value]
+        array = self.builder.constants.get(value)
+        if array is None or array.size > MAX_KNOWN_ELEMENTS or not (value.dtype.is_integer or value.dtype is BOOL):
+            return None
+        return object_array([int(item) for item in array.reshape(-1).tolist()], array.shape)
+
+    # --- graphs ---
+
+    def import_inputs(self, graph: GraphProto, shapes: Shapes) -> None:
+        """Inputs that are not initializers (old files list those too), with dimensions bound by the caller."""
+        stored = {tensor.name for tensor in graph.initializer}
+        inputs = [info for info in graph.input if info.name not in stored]
+        known = {info.name for info in inputs}
+        for name in shapes:
+            if name not in known:
+                raise UsageError(
+                    f"shapes names an input {name!r} that the model does not have",
+                    expected=", ".join(sorted(known)),
+                    got=name,
+                    hint="`foretell check` lists the inputs",
+                )
+        bound: dict[Sym, Dim] = {}
+        types = [self._input_type(info, shapes.get(info.name), bound) for info in inputs]
+        for info, type in zip(inputs, types, strict=True):
+            shape = tuple(expr.substitute(dim, bound) for dim in type.shape)
+            self.define(info.name, self.builder.input(info.name, replace(type, shape=shape)))
+
+    def _input_type(
+        self, info: ValueInfoProto, wish: Sequence[int | str | None] | None, bound: dict[Sym, Dim]
+    ) -> TensorType:
+        type = self.value_type(info, rank_if_unknown=None if wish is None else len(wish))
+        if wish is None:
+            return type
+        if len(wish) != type.rank:
+            raise UsageError(
+                f"shapes gives {info.name!r} the wrong number of dimensions",
+                expected=str(type),
+                got=str(tuple(wish)),
+                hint="give one number per dimension",
+            )
+        shape: list[Dim] = []
+        for dim, wanted in zip(type.shape, wish, strict=True):
+            new = dim if wanted is None else named_dim(wanted) if isinstance(wanted, str) else wanted
+            if isinstance(new, int) and (new < 0 or isinstance(dim, int) and new != dim):
+                raise UsageError(
+                    f"shapes contradicts the model's input {info.name!r}",
+                    expected=str(type),
+                    got=str(tuple(wish)),
+                    hint="only dimensions that are symbolic in the model can be bound",
+                )
+            if isinstance(dim, Sym) and bound.setdefault(dim, new) != new:
+                raise UsageError(
+                    f"shapes binds the dimension {dim} to two numbers",
+                    expected=f"{dim} = {bound[dim]}",
+                    got=str(new),
+                    hint="dimensions of one name are equal in all inputs",
+                )
+            shape.append(new)
+        return replace(type, shape=tuple(shape))
+
+    def value_type(self, info: ValueInfoProto, rank_if_unknown: int | None = None) -> TensorType:
+        """The declared type of an input."""
+        kind = info.type.WhichOneof("value")
+        tensor = info.type.tensor_type
+        if kind != "tensor_type" or tensor.elem_type not in DTYPE_OF_ONNX:
+            raise UnsupportedType(
+                f"the input {info.name!r} is not a tensor of numbers",
+                expected="a dense tensor of a numeric or boolean type",
+                got=kind or "no type" if kind != "tensor_type" else onnx.TensorProto.DataType.Name(tensor.elem_type)
+                if tensor.elem_type in onnx.TensorProto.DataType.values()
+                else f"element type {tensor.elem_type}",
+                hint="strings, sequences, maps and optionals are not supported",
+            )
+
+        def symbol(name: str, position: int) -> Dim:
+            return named_dim(name) if name else named_dim(f"{info.name}_{position}")
+
+        if not tensor.HasField("shape"):
+            if rank_if_unknown is None:
+                raise UnsupportedType(
+                    f"the rank of input {info.name!r} is not known",
+                    expected="an input with a shape, whose dimensions may be symbolic",
+                    got="no shape",
+                    hint=f"bind it: shapes={{{info.name!r}: (1, 3, 224, 224)}}",
+                )
+            dims = tuple(symbol("", position) for position in range(rank_if_unknown))
+        else:
+            dims = dims_of_proto(tensor.shape, symbol)
+        type = TensorType(DTYPE_OF_ONNX[tensor.elem_type], dims)
+        self.check_type(type, info.name)
+        return type
+
+    def import_body(self, graph: GraphProto) -> list[Value] | None:
+        """Initializers, then nodes; the outputs, or None if one of them depends on something unsupported."""
+        if graph.sparse_initializer:
+            raise UnsupportedType(
+                "the model has sparse initializers",
+                where=graph.sparse_initializer[0].values.name,
+                expected="dense tensors",
+                got="a sparse tensor",
+                hint="convert it to a dense initializer before export",
+            )
+        self.declared = {info.name: info.type for info in (*graph.value_info, *graph.output)}
+        for tensor in graph.initializer:
+            self.define(tensor.name, self.builder.constant(self.model.stored.array(tensor), tensor.name))
+        self.import_nodes(graph.node)
+        return self.find_outputs([info.name for info in graph.output])
+
+    def find_outputs(self, names: Sequence[str]) -> list[Value] | None:
+        """The values of the outputs, or None if an unsupported node makes one of them."""
+        if len(set(names)) != len(names):
+            raise DuplicateName("two outputs have one name", expected="distinct names", got=", ".join(names)[:200])
+        found = [self.lookup(name) for name in names]
+        values = [value for value in found if isinstance(value, Value)]
+        return values if len(values) == len(found) else None
+
+    def import_nodes(self, nodes: Sequence[NodeProto]) -> None:
+        self.model.count_nodes(len(nodes))
+        for proto in self._ordered(nodes):
+            self.import_node(proto)
+
+    def _ordered(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
+        """The nodes in an order where definitions come before uses; ONNX demands it, some exporters forget."""
+        producer = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+        needs = [[producer[name] for name in free_names(node) if name in producer] for node in nodes]
+        if all(max(before, default=-1) < number for number, before in enumerate(needs)):
+            return list(nodes)
+        order: list[int] = []
+        missing = [len(set(before)) for before in needs]
+        users: list[set[int]] = [set() for _ in nodes]
+        for number, before in enumerate(needs):
+            for need in before:
+                users[need].add(number)
+        ready = [number for number, count in enumerate(missing) if count == 0]
+        while ready:
+            number = ready.pop(0)
+            order.append(number)
+            for user in sorted(users[number]):
+                missing[user] -= 1
+                if missing[user] == 0:
+                    ready.append(user)
+        if len(order) < len(nodes):
+            stuck = next(number for number, count in enumerate(missing) if count)
+            raise CyclicGraph(
+                "the graph has a cycle",
+                where=_location(nodes[stuck], self.prefix),
+                expected="an acyclic graph",
+                got="a node that depends on its own output",
+                hint="the file is damaged, or was made to do harm",
+            )
+        return [nodes[number] for number in order]
+
+    # --- nodes ---
+
+    def import_node(self, proto: NodeProto) -> None:
+        """Import one node and bind its outputs."""
+        location = _location(proto, self.prefix)
+        outer_location, outer_hint = self.builder.location, self.builder.hint
+        self.builder.location = location
+        self.builder.hint = next((name for name in proto.output if name), proto.op_type)
+        found = [self.lookup(name) if name else _Hole.ABSENT for name in proto.input]
+        inputs = tuple(value if isinstance(value, Value) else None for value in found)
+        results: Sequence[Value | None] | None = None
+        if _Hole.UNSUPPORTED not in found:
+            try:
+                results = self._import_operator(proto, inputs, location)
+            except Unsupported as reason:
+                if not self.reports:
+                    raise
+                self._record(proto, location, "unsupported", f"{proto.op_type}: {reason}")
+            except BAD_NODE as failure:
+                raise InvalidNode(
+                    f"{proto.op_type} cannot be imported: {_first_line(failure)}",
+                    where=location,
+                    expected="operands and attributes as the ONNX operator demands",
+                    got=", ".join(str(value.type) if value else "none" for value in inputs) or "no inputs",
+                    hint="the file may be damaged; onnx.checker.check_model may say more",
+                ) from failure
+        for number, name in enumerate(proto.output):
+            if name:
+                value = _Hole.UNSUPPORTED if results is None else results[number]
+                self.define(name, _Hole.ABSENT if value is None else value)
+        self.builder.location, self.builder.hint = outer_location, outer_hint
+
+    def _import_operator(self, proto: NodeProto, inputs: tuple[Value | None, ...], location: str) -> Sequence[Value | None]:
+        attributes = self._bound_attributes(proto)
+        function = self.model.functions.get((proto.domain, proto.op_type, getattr(proto, "overload", "")))
+        start = len(self.builder.nodes)
+        if function is not None:
+            self._record(proto, location, "decomposed")
+            return self.expand_function(function, proto, inputs, attributes, reports=self.reports)
+        node = OnnxNode(proto, self._schema(proto), inputs, attributes, self, location)
+        check_against_schema(proto, node.schema, attributes)
+        check_input_types(node.schema, inputs)
+        results, status = self._translate(node)
+        self._check_new_nodes(start)
+        self._record(proto, location, status)
+        self._fold_small_constants(start)
+        return results
+
+    def _translate(self, node: OnnxNode) -> tuple[tuple[Value | None, ...], str]:
+        """The values that stand for the node's outputs, and what became of it."""
+        start = len(self.builder.nodes)
+        value = try_shape_value(node)
+        if value is not None:
+            return (self.dims_value(value[0], value[1]),), "native"
+        importer = IMPORTERS.get((node.proto.domain, node.op_type))
+        result = importer(node) if importer is not None else None
+        if result is not None:
+            results = result if isinstance(result, tuple) else (result,)
+            added = [added.op for added in self.builder.nodes[start:]]
+            return results, "native" if len(added) <= 1 else "decomposed"
+        assert len(self.builder.nodes) == start, f"the importer of {node.op_type} declined after adding nodes"
+        body = try_function_body(node)
+        if body is not None:
+            try:
+                results = self.expand_function(body, node.proto, node.inputs, node.attributes_with_defaults)
+            except Unsupported:
+                # Where the body needs to know more than the operator does, the reference still runs the operator.
+                del self.builder.nodes[start:]
+            else:
+                on_reference = any(added.op == "Onnx" for added in self.builder.nodes[start:])
+                return results, "reference" if on_reference else "decomposed"
+        return make_reference_node(node), "reference"
+
+    def dims_value(self, elements: np.ndarray[Any, np.dtype[Any]], type: TensorType) -> Value:
+        """A value whose elements are numbers and expressions: a constant if all are numbers."""
+        flat: list[Dim] = elements.reshape(-1).tolist()
+        if all(isinstance(item, int) for item in flat):
+            return self.builder.constant(np.array(flat, type.dtype.numpy).reshape(elements.shape), self.builder.hint)
+        value = self.builder.op("Dims", values=tuple(flat), shape=tuple(elements.shape), dtype=type.dtype)
+        self.known[value] = elements
+        return value
+
+    def expand_function(
+        self,
+        function: FunctionProto,
+        call: NodeProto,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, AttributeProto],
+        reports: bool = False,
+    ) -> tuple[Value | None, ...]:
+        """Import a function's body in place of a call; `reports` says whether its nodes are the model's own."""
+        scope = Scope(self.model, self.builder, _opsets(function.opset_import), depth=self.depth + 1)
+        scope.known, scope.constant_values = self.known, self.constant_values
+        scope.prefix, scope.reports = f"{self.builder.location}/", reports
+        scope.attributes = {default.name: default for default in function.attribute_proto} | dict(attributes)
+        for number, name in enumerate(function.input):
+            value = inputs[number] if number < len(inputs) else None
+            scope.define(name, _Hole.ABSENT if value is None else value)
+        scope.import_nodes(function.node)
+        if len(call.output) > len(function.output):
+            raise ValueError(f"{len(call.output)} outputs, where the function has {len(function.output)}")
+        results = [scope.lookup(name) if used else None for name, used in zip(function.output, call.output, strict=False)]
+        if _Hole.UNSUPPORTED in results:
+            raise Unsupported("its body uses an unsupported operator")
+        return tuple(value if isinstance(value, Value) else None for value in results)
+
+    def import_inline(self, graph: GraphProto) -> tuple[Value, ...]:
+        """A subgraph without inputs whose nodes are added right here."""
+        scope = Scope(self.model, self.builder, self.opsets, parent=self, depth=self.depth + 1)
+        scope.is_inline, scope.reports = True, self.reports
+        scope.known, scope.constant_values = self.known, self.constant_values
+        scope.prefix, scope.attributes = f"{self.builder.location}/", self.attributes
+        outputs = scope.import_body(graph)
+        if outputs is None:
+            raise Unsupported("its subgraph uses an unsupported operator")
+        return tuple(outputs)
+
+    def import_subgraph(self, graph: GraphProto, types: Sequence[TensorType], name: str) -> tuple[Graph, list[Value]]:
+        """A subgraph as a closed graph, and the outer values that it takes after its own inputs."""
+        scope = Scope(self.model, Builder(name), self.opsets, parent=self, depth=self.depth + 1)
+        scope.prefix, scope.attributes = f"{self.builder.location}/", self.attributes
+        if len(graph.input) != len(types):
+            raise ValueError(f"the subgraph takes {len(graph.input)} inputs, where {len(types)} are given")
+        for info, type in zip(graph.input, types, strict=True):
+            scope.define(info.name, scope.builder.input(info.name, type))
+        outputs = scope.import_body(graph)
+        if outputs is None:
+            raise Unsupported("its subgraph uses an unsupported operator")
+        built = scope.builder.finish(outputs, [info.name for info in graph.output])
+        return built, list(scope.captures.values())
+
+    # --- checks, records and small constants ---
+
+    def _schema(self, proto: NodeProto) -> OpSchema:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        version = self.opsets.get(domain)
+        if version is None:
+            raise Unsupported(f"the model imports no operator set for domain {domain or 'ai.onnx'!r}")
+        try:
+            schema = defs.get_schema(proto.op_type, version, domain)
+        except defs.SchemaError:
+            raise Unsupported(f"unknown operator of domain {domain or 'ai.onnx'!r}, opset {version}") from None
+        if schema.deprecated:
+            raise Unsupported(f"deprecated in opset {version}")
+        if not domain and version < OLDEST_OPSET and not _is_unchanged(schema):
+            raise Unsupported(f"its meaning in opset {version} differs from that in opset {OLDEST_OPSET}")
+        return schema
+
+    def _bound_attributes(self, proto: NodeProto) -> dict[str, AttributeProto]:
+        """The node's attributes, where a reference to a function's attribute is replaced by what the caller gave."""
+        bound: dict[str, AttributeProto] = {}
+        for attribute in proto.attribute:
+            if attribute.name in bound:
+                raise ValueError(f"attribute {attribute.name!r} stands twice")
+            if not attribute.ref_attr_name:
+                bound[attribute.name] = attribute
+            elif attribute.ref_attr_name in self.attributes:
+                given = AttributeProto()
+                given.CopyFrom(self.attributes[attribute.ref_attr_name])
+                given.name = attribute.name
+                bound[attribute.name] = given
+        return bound
+
+    def _record(self, proto: NodeProto, location: str, status: str, reason: str = "") -> None:
+        if self.reports:
+            self.model.operators.append(OperatorUse(proto.op_type, proto.domain, location, status, reason))
+
+    def _check_new_nodes(self, start: int) -> None:
+        for node in self.builder.nodes[start:]:
+            inputs = node.present_inputs
+            constant = all(value in self.builder.constants or value in self.constant_values for value in inputs)
+            for value in node.outputs:
+                self.check_type(value.type, node.location, constant)
+            if constant:
+                self.constant_values.update(node.outputs)
+
+    def check_type(self, type: TensorType, where: str, constant: bool = False) -> None:
+        """Refuse a type that breaks a limit or makes no sense; nothing of it exists yet."""
+        limits = self.model.limits
+        if type.rank > limits.rank:
+            raise RankTooHigh(
+                "a tensor has too many dimensions",
+                where=where,
+                expected=f"rank at most {limits.rank}",
+                got=f"rank {type.rank}",
+                hint="raise Limits.rank if you trust the file",
+            )
+        if any(isinstance(dim, int) and not 0 <= dim < 1 << 62 for dim in type.shape):
+            raise InvalidShape(
+                "a dimension is negative or overflows",
+                where=where,
+                expected="dimensions from 0 to 2**62",
+                got=str(type),
+                hint="the file is damaged, or was made to do harm",
+            )
+        smallest = expr.bounds(expr.mul(type.elements, type.dtype.itemsize))[0] or 0
+        limit = limits.constant_bytes if constant else limits.tensor_bytes
+        if smallest > limit:
+            kind, name = (ConstantTooLarge, "constant_bytes") if constant else (TensorTooLarge, "tensor_bytes")
+            raise kind(
+                "a tensor computed from constants alone is too large" if constant else "a tensor is too large",
+                where=where,
+                expected=f"at most {limit} bytes",
+                got=f"{type}, {smallest} bytes",
+                hint=f"raise Limits.{name} if you trust the file",
+            )
+
+    def _fold_small_constants(self, start: int) -> None:
+        """Compute small nodes whose inputs are all constant, so that later shapes can depend on them."""
+        kept: list[Node] = []
+        for node in self.builder.nodes[start:]:
+            arrays = self._try_small_constant(node)
+            if arrays is None:
+                kept.append(node)
+                continue
+            for value, array in zip(node.outputs, arrays, strict=True):
+                array.flags.writeable = False
+                self.builder.constants[value] = array
+                del self.builder.producers[value]
+        self.builder.nodes[start:] = kept
+
+    def _try_small_constant(self, node: Node) -> list[Array] | None:
+        inputs = [None if value is None else self.builder.constants.get(value) for value in node.inputs]
+        if any(array is None and value is not None for array, value in zip(inputs, node.inputs, strict=True)):
+            return None
+        if node.op in CONTROL and (node.op != "Onnx" or not inputs or node.attrs["op_type"] in RANDOM_OPERATORS):
+            return None
+        if node.symbols or any(array is not None and array.size > SMALL_ELEMENTS for array in inputs):
+            return None
+        for value in node.outputs:
+            elements = value.type.elements
+            if not isinstance(elements, int) or elements > SMALL_ELEMENTS:
+                return None
+        try:
+            arrays = evaluate_node(node, inputs, {})
+        except EvaluationError:
+            return None
+        return [array if array.flags.owndata else array.copy() for array in arrays]
+
+
+def _is_unchanged(schema: OpSchema) -> bool:
+    """Whether an operator of an old opset still means the same in the oldest one we read."""
+    try:
+        return defs.get_schema(schema.name, OLDEST_OPSET, schema.domain).since_version == schema.since_version
+    except defs.SchemaError:
+        return False
+
+
+def free_names(node: NodeProto) -> list[str]:
+    """The names a node reads, those that its subgraphs take from outside included."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+            own |= {name for inner in graph.node for name in inner.output}
+            names += [name for inner in graph.node for name in free_names(inner) if name not in own]
+            names += [info.name for info in graph.output if info.name not in own]
+    return names
+
+
+def _location(proto: NodeProto, prefix: str) -> str:
+    """How errors and reports name a node: its name, or its operator and first output."""
+    output = next((name for name in proto.output if name), "")
+    return prefix + (proto.name or f"{proto.op_type}({output})")
+
+
+def _first_line(failure: BaseException) -> str:
+    return (str(failure).splitlines() or [type(failure).__name__])[0][:300]

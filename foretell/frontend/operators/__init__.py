@@ -1,0 +1,22 @@
+"""How each ONNX operator becomes canonical ones: a table of importers by (domain, operator)."""
+
+from __future__ import annotations
+
+from foretell.frontend.operators.contraction import CONTRACTION_IMPORTERS
+from foretell.frontend.operators.control import CONTROL_IMPORTERS
+from foretell.frontend.operators.elementwise import ELEMENTWISE_IMPORTERS
+from foretell.frontend.operators.importer import Importer
+from foretell.frontend.operators.movement import MOVEMENT_IMPORTERS
+from foretell.frontend.operators.reduction import REDUCTION_IMPORTERS
+
+IMPORTERS: dict[tuple[str, str], Importer] = {
+    ("", name): importer
+    for table in (
+        ELEMENTWISE_IMPORTERS,
+        MOVEMENT_IMPORTERS,
+        REDUCTION_IMPORTERS,
+        CONTRACTION_IMPORTERS,
+        CONTROL_IMPORTERS,
+    )
+    for name, importer in table.items()
+}

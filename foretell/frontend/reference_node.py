@@ -1,0 +1,113 @@
+"""Operators without a definition of ours: typed by onnx's shape inference, run by onnx's reference."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, numpy_helper
+from onnx.reference.ops._op_list import load_op
+from onnx.shape_inference import infer_node_outputs
+
+from foretell.frontend.onnx_node import OnnxNode, Unsupported
+from foretell.frontend.onnx_types import DTYPE_OF_ONNX, to_type_proto
+from foretell.graph.nodes import Value
+from foretell.ir.expr import Dim
+from foretell.ir.tensor_expr import TensorType
+
+MAX_DATA_ELEMENTS = 1024
+"""Constant inputs up to this size are shown to shape inference."""
+
+
+def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value | None, ...]:
+    """An `Onnx` node for an operator that the reference can run on tensors, or `Unsupported`.
+
+    `rank` is that of the outputs, where the importer knows more than onnx's inference.
+    """
+    domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
+    if not has_reference(domain, node.op_type, node.version):
+        raise Unsupported("foretell has no definition and onnx has no reference for it")
+    proto = _standalone(node)
+    inferred = _infer(node, proto)
+    types = [
+        _output_type(node, inferred.get(name), node.scope.declared.get(declared), rank)
+        for name, declared in zip(proto.output, node.proto.output, strict=True)
+        if name
+    ]
+    attrs = {
+        "domain": domain,
+        "op_type": node.op_type,
+        "version": node.scope.opsets[domain],
+        "node": proto.SerializeToString(deterministic=True),
+    }
+    values = iter(node.build.typed("Onnx", node.inputs, attrs, types))
+    return tuple(next(values) if name else None for name in proto.output)
+
+
+@cache
+def has_reference(domain: str, op_type: str, version: int) -> bool:
+    """Whether the onnx package can run the operator."""
+    try:
+        load_op(domain, op_type, version)
+    except (ValueError, KeyError, ImportError, NotImplementedError, RuntimeError, AttributeError):
+        return False
+    return True
+
+
+def _standalone(node: OnnxNode) -> NodeProto:
+    """The node with attributes bound and names that cannot clash."""
+    proto = NodeProto(op_type=node.op_type, domain=node.proto.domain, name=node.location)
+    proto.input.extend("" if value is None else f"i{number}" for number, value in enumerate(node.inputs))
+    proto.output.extend(f"o{number}" if name else "" for number, name in enumerate(node.proto.output))
+    for attribute in node.attributes.values():
+        if attribute.HasField("g") or attribute.graphs:
+            raise Unsupported("a subgraph that foretell cannot run")
+        proto.attribute.add().CopyFrom(attribute)
+        if attribute.HasField("t"):
+            stored = node.scope.model.stored.array(attribute.t)
+            proto.attribute[-1].t.CopyFrom(numpy_helper.from_array(stored))
+    return proto
+
+
+def _infer(node: OnnxNode, proto: NodeProto) -> dict[str, TypeProto]:
+    types: dict[str, TypeProto] = {}
+    data: dict[str, TensorProto] = {}
+    for number, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        types[f"i{number}"] = to_type_proto(value.type)
+        array = node.array(number)
+        if array is not None and array.size <= MAX_DATA_ELEMENTS:
+            data[f"i{number}"] = numpy_helper.from_array(array)
+    return infer_node_outputs(node.schema, proto, types, data)
+
+
+def _output_type(node: OnnxNode, inferred: TypeProto | None, declared: TypeProto | None, rank: int | None) -> TensorType:
+    """What inference finds; where that depends on data, what the model declares (checked when it runs)."""
+    candidates = [proto for proto in (inferred, declared) if proto is not None and proto.WhichOneof("value")]
+    if not candidates:
+        raise Unsupported("its output types cannot be inferred")
+    if any(proto.WhichOneof("value") != "tensor_type" for proto in candidates):
+        raise Unsupported("it makes something that is not a tensor")
+    tensors = [proto.tensor_type for proto in candidates]
+    dtype = DTYPE_OF_ONNX.get(tensors[0].elem_type)
+    shapes = [_dims(node, tensor.shape) for tensor in tensors if tensor.HasField("shape")]
+    if dtype is None:
+        raise Unsupported("it makes a tensor of something other than numbers")
+    if not shapes and rank is not None:
+        return TensorType(dtype, tuple(node.scope.model.fresh_dim() for _ in range(rank)))
+    if not shapes:
+        raise Unsupported("the rank of its output depends on data")
+    first, last = shapes[0], shapes[-1]
+    if len(first) != len(last):
+        raise ValueError(f"an output of rank {len(first)} is declared with rank {len(last)}")
+    chosen = (a if a is not None else b for a, b in zip(first, last, strict=True))
+    return TensorType(dtype, tuple(node.scope.model.fresh_dim() if dim is None else dim for dim in chosen))
+
+
+def _dims(node: OnnxNode, shape: TensorShapeProto) -> list[Dim | None]:
+    """Dimensions as far as they are known: numbers, or those of the inputs."""
+    known = {str(dim): dim for value in node.present_inputs for dim in value.shape if not isinstance(dim, int)}
+    return [
+        entry.dim_value if entry.WhichOneof("value") == "dim_value" else known.get(entry.dim_param)
+        for entry in shape.dim
+    ]

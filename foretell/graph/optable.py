@@ -1,0 +1,13 @@
+"""The op table: every canonical operator, with its types and its definition."""
+
+from __future__ import annotations
+
+from foretell.graph.ops.contraction import CONTRACTION
+from foretell.graph.ops.control import CONTROL
+from foretell.graph.ops.elementwise import ELEMENTWISE
+from foretell.graph.ops.movement import MOVEMENT
+from foretell.graph.ops.normalisation import NORMALISATION
+from foretell.graph.ops.op import OpDef
+from foretell.graph.ops.reduction import REDUCTION
+
+OPS: dict[str, OpDef] = ELEMENTWISE | MOVEMENT | REDUCTION | CONTRACTION | NORMALISATION | CONTROL

@@ -1,0 +1,119 @@
+"""The one driver of local rewrites: a rule looks at one node at a time and says what stands in its place.
+
+A rule sees nodes in topological order, with their inputs already rewritten, and a `Rewriter`: the new graph so far,
+in which it may look upstream and add nodes. It returns the values that replace the node's outputs, or None to keep
+the node. What is no longer used is dropped at the end. If no rule fired, the same graph object comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+from foretell.graph.build import Builder
+from foretell.graph.nodes import Array, Graph, Node, Value
+
+
+class Rewriter(Builder):
+    """The graph being rebuilt. Upstream questions are about the new graph, use counts about the old one."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.name)
+        self.inputs = list(graph.inputs)
+        self.constants = dict(graph.constants)
+        self._old = graph
+        self._names = {value.name for value in (*graph.inputs, *graph.constants)}
+        self._names |= {value.name for node in graph.nodes for value in node.outputs}
+        self._uses = dict(graph.use_counts)
+
+    def use_count(self, value: Value) -> int:
+        """How often a value is read. Exact before a pass changes anything near it; after that, never too small."""
+        return self._uses.get(value, 1)
+
+    def has_one_use(self, value: Value) -> bool:
+        """Whether only one reader exists, so that absorbing the producer leaves nothing to be computed twice."""
+        return self.use_count(value) <= 1
+
+    def array(self, value: Value | None) -> Array | None:
+        """The data of a constant."""
+        return None if value is None else self.constants.get(value)
+
+
+Rule: TypeAlias = Callable[[Node, Rewriter], Sequence[Value] | None]
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """Apply a rule to every node once, subgraphs first."""
+    rewriter = Rewriter(graph)
+    mapping: dict[Value, Value] = {}
+    changed = False
+    for old in graph.nodes:
+        node = _with_inputs(_with_subgraphs(old, rule), mapping)
+        rewriter.location = node.location
+        result = rule(node, rewriter)
+        if result is None:
+            changed |= node is not old
+            rewriter.add(node)
+            continue
+        changed = True
+        for before, after in zip(node.outputs, result, strict=True):
+            assert before.type == after.type, f"{node.op} at {node.location}: {before.type} became {after.type}"
+            mapping[before] = after
+            rewriter._uses[after] = rewriter._uses.get(after, 0) + rewriter._uses.get(before, 0)  # pyright: ignore
+    if not changed:
+        return graph
+    outputs = [mapping.get(value, value) for value in graph.outputs]
+    return drop_unused(rewriter.finish(outputs, graph.output_names))
+
+
+def _with_inputs(node: Node, mapping: Mapping[Value, Value]) -> Node:
+    if not any(value in mapping for value in node.present_inputs):
+        return node
+    return replace(node, inputs=tuple(None if value is None else mapping.get(value, value) for value in node.inputs))
+
+
+def _with_subgraphs(node: Node, rule: Rule) -> Node:
+    return map_subgraphs(node, lambda graph: rewrite(graph, rule))
+
+
+def map_subgraphs(node: Node, function: Callable[[Graph], Graph]) -> Node:
+    """The node with a pass applied to each of its subgraphs; the same node if none changed."""
+    attrs = {key: function(value) if isinstance(value, Graph) else value for key, value in node.attrs.items()}
+    if all(attrs[key] is value for key, value in node.attrs.items()):
+        return node
+    return replace(node, attrs=MappingProxyType(attrs))
+
+
+def drop_unused(graph: Graph) -> Graph:
+    """The graph without nodes and constants that no output needs; inputs stay, they are the interface."""
+    needed: set[Value] = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any(value in needed for value in node.outputs):
+            kept.append(node)
+            needed.update(node.present_inputs)
+    constants = {value: array for value, array in graph.constants.items() if value in needed}
+    if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
+        return graph
+    return replace(graph, nodes=tuple(reversed(kept)), constants=MappingProxyType(constants))
+
+
+def topological(nodes: Iterable[Node], available: Iterable[Value]) -> list[Node] | None:
+    """The nodes in an order in which every input stands before its use, or None if there is no such order."""
+    ready = set(available)
+    waiting = list(nodes)
+    order: list[Node] = []
+    while waiting:
+        rest: list[Node] = []
+        for node in waiting:
+            if all(value in ready for value in node.present_inputs):
+                order.append(node)
+                ready.update(node.outputs)
+            else:
+                rest.append(node)
+        if len(rest) == len(waiting):
+            return None
+        waiting = rest
+    return order

@@ -1,0 +1,1 @@
+"""Stage 2: rewrites graph -> graph, one law per file."""

@@ -1,0 +1,1 @@
+"""foretell behind the interfaces of others, such as onnx.backend."""

@@ -1,0 +1,1 @@
+"""Level 0: element types, symbolic dimensions and tensor expressions, shared by every IR."""

@@ -1,0 +1,389 @@
+"""Integer expressions over symbols: dimensions of tensors and indices into them.
+
+An expression is a plain `int` or an `Expr`. Values are kept in one normal form, a polynomial with integer
+coefficients over *atoms*; an atom is a symbol or an opaque floor division, remainder, minimum or maximum of
+expressions. So `a + b - a` is `b`, equality is `==`, and a result that is constant is an `int` again.
+
+    n, m = Sym("n", 1), Sym("m", 1)
+    (n + m) * 2 - m     ->  2*n + m
+    (n * 4) // 2        ->  2*n
+    (4 * n + 3) // 4    ->  n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeAlias
+
+Dim: TypeAlias = "int | Expr"
+"""A dimension or an index: known now, or an expression over symbols."""
+
+Terms: TypeAlias = "tuple[tuple[tuple[Atom, ...], int], ...]"
+"""(monomial, coefficient) pairs, sorted, coefficients not zero; the empty monomial is the constant term."""
+
+
+class Expr:
+    """Base of everything that is not a plain int; gives Python's operators their symbolic meaning."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Dim) -> Dim:
+        return add(self, other)
+
+    def __radd__(self, other: Dim) -> Dim:
+        return add(other, self)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return add(self, mul(other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return add(other, mul(self, -1))
+
+    def __mul__(self, other: Dim) -> Dim:
+        return mul(self, other)
+
+    def __rmul__(self, other: Dim) -> Dim:
+        return mul(other, self)
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return mod(other, self)
+
+    def __neg__(self) -> Dim:
+        return mul(self, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sym(Expr):
+    """A named integer in [lo, hi] (hi None: unbounded), a multiple of `multiple_of`."""
+
+    name: str
+    lo: int = 0
+    hi: int | None = None
+    multiple_of: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Op(Expr):
+    """An opaque atom: `kind` is one of //, %, min, max."""
+
+    kind: str
+    left: Dim
+    right: Dim
+
+    def __str__(self) -> str:
+        if self.kind in ("min", "max"):
+            return f"{self.kind}({self.left}, {self.right})"
+        return f"{_parenthesised(self.left)} {self.kind} {_parenthesised(self.right)}"
+
+    __repr__ = __str__
+
+
+Atom: TypeAlias = "Sym | Op"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Poly(Expr):
+    """A sum of at least two terms, or one term that is not just an atom."""
+
+    terms: Terms
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, coefficient in self.terms:
+            sign = "-" if coefficient < 0 else "+"
+            factors = [_parenthesised_atom(atom) for atom in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            text += f" {sign} " + "*".join(factors) if text else ("-" if coefficient < 0 else "") + "*".join(factors)
+        return text
+
+    __repr__ = __str__
+
+
+def _parenthesised(value: Dim) -> str:
+    return str(value) if isinstance(value, (int, Sym)) else f"({value})"
+
+
+def _parenthesised_atom(atom: Atom) -> str:
+    return f"({atom})" if isinstance(atom, Op) and atom.kind in ("//", "%") else str(atom)
+
+
+def terms_of(value: Dim) -> Terms:
+    """The normal form of any expression."""
+    if isinstance(value, int):
+        return (((), value),) if value else ()
+    if isinstance(value, Poly):
+        return value.terms
+    assert isinstance(value, (Sym, Op))
+    return (((value,), 1),)
+
+
+def _from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Dim:
+    kept = sorted(((m, c) for m, c in terms.items() if c), key=lambda item: (-len(item[0]), str(item[0])))
+    if not kept:
+        return 0
+    if len(kept) == 1:
+        monomial, coefficient = kept[0]
+        if not monomial:
+            return coefficient
+        if len(monomial) == 1 and coefficient == 1:
+            return monomial[0]
+    return Poly(tuple(kept))
+
+
+def add(left: Dim, right: Dim) -> Dim:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    total = dict(terms_of(left))
+    for monomial, coefficient in terms_of(right):
+        total[monomial] = total.get(monomial, 0) + coefficient
+    return _from_terms(total)
+
+
+def mul(left: Dim, right: Dim) -> Dim:
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    product: dict[tuple[Atom, ...], int] = {}
+    for left_monomial, left_coefficient in terms_of(left):
+        for right_monomial, right_coefficient in terms_of(right):
+            monomial = tuple(sorted(left_monomial + right_monomial, key=str))
+            product[monomial] = product.get(monomial, 0) + left_coefficient * right_coefficient
+    return _from_terms(product)
+
+
+def floordiv(left: Dim, right: Dim) -> Dim:
+    """Floor division, as Python's `//`; the divisor must not be zero."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    quotient, rest = _divide_terms(left, right)
+    if rest == 0:
+        return quotient
+    if isinstance(right, int) and right > 0:
+        low, high = bounds(rest)
+        if low is not None and high is not None and low // right == high // right:
+            return add(quotient, low // right)
+        common = _content(rest, right)
+        return add(quotient, Op("//", _scaled_down(rest, common), right // common))
+    return Op("//", left, right)
+
+
+def mod(left: Dim, right: Dim) -> Dim:
+    """Remainder with the sign of the divisor, as Python's `%`."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left % right
+    _, rest = _divide_terms(left, right)
+    if rest == 0 or (isinstance(right, int) and is_divisible(rest, right)):
+        return 0
+    if isinstance(right, int) and right > 0:
+        low, high = bounds(rest)
+        if low is not None and high is not None and low // right == high // right:
+            return add(rest, -(low // right) * right)
+        return Op("%", rest, right)
+    return Op("%", left, right)
+
+
+def _divide_terms(left: Dim, right: Dim) -> tuple[Dim, Dim]:
+    """(q, r) with left == q * right + r, moving every term that a one-term divisor divides into q."""
+    divisor = terms_of(right)
+    if left == right:
+        return 1, 0
+    if len(divisor) != 1:
+        return 0, left
+    (monomial, coefficient) = divisor[0]
+    quotient: dict[tuple[Atom, ...], int] = {}
+    rest: dict[tuple[Atom, ...], int] = {}
+    for term, factor in terms_of(left):
+        reduced = _without(term, monomial)
+        if reduced is not None and factor % coefficient == 0:
+            quotient[reduced] = factor // coefficient
+        else:
+            rest[term] = factor
+    return _from_terms(quotient), _from_terms(rest)
+
+
+def _without(term: tuple[Atom, ...], monomial: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+    left = list(term)
+    for atom in monomial:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _content(value: Dim, divisor: int) -> int:
+    common = divisor
+    for _, coefficient in terms_of(value):
+        common = gcd(common, coefficient)
+    return common
+
+
+def _scaled_down(value: Dim, factor: int) -> Dim:
+    return _from_terms({monomial: coefficient // factor for monomial, coefficient in terms_of(value)})
+
+
+def minimum(left: Dim, right: Dim) -> Dim:
+    return _extreme("min", left, right)
+
+
+def maximum(left: Dim, right: Dim) -> Dim:
+    return _extreme("max", left, right)
+
+
+def _extreme(kind: str, left: Dim, right: Dim) -> Dim:
+    low, high = bounds(add(left, mul(right, -1)))
+    if low is not None and low >= 0:
+        return left if kind == "max" else right
+    if high is not None and high <= 0:
+        return right if kind == "max" else left
+    first, second = sorted((left, right), key=str)
+    return Op(kind, first, second)
+
+
+def ceildiv(left: Dim, right: Dim) -> Dim:
+    return floordiv(add(left, add(right, -1)), right)
+
+
+def product(values: tuple[Dim, ...]) -> Dim:
+    total: Dim = 1
+    for value in values:
+        total = mul(total, value)
+    return total
+
+
+def bounds(value: Dim) -> tuple[int | None, int | None]:
+    """Inclusive bounds of the expression over all values of its symbols; None where there is none."""
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, coefficient in terms_of(value):
+        term_low, term_high = _monomial_bounds(monomial)
+        if coefficient < 0:
+            term_low, term_high = term_high, term_low
+        low = None if low is None or term_low is None else low + coefficient * term_low
+        high = None if high is None or term_high is None else high + coefficient * term_high
+    return low, high
+
+
+def _monomial_bounds(monomial: tuple[Atom, ...]) -> tuple[int | None, int | None]:
+    low: int | None = 1
+    high: int | None = 1
+    for atom in monomial:
+        atom_low, atom_high = _atom_bounds(atom)
+        if low is not None and low >= 0 and atom_low is not None and atom_low >= 0:
+            low, high = low * atom_low, None if high is None or atom_high is None else high * atom_high
+        elif None not in (low, high, atom_low, atom_high):
+            assert low is not None and high is not None and atom_low is not None and atom_high is not None
+            corners = (low * atom_low, low * atom_high, high * atom_low, high * atom_high)
+            low, high = min(corners), max(corners)
+        else:
+            return None, None
+    return low, high
+
+
+def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
+    if isinstance(atom, Sym):
+        return atom.lo, atom.hi
+    left_low, left_high = bounds(atom.left)
+    right_low, right_high = bounds(atom.right)
+    match atom.kind:
+        case "min":
+            highs = [bound for bound in (left_high, right_high) if bound is not None]
+            return _both(min, left_low, right_low), min(highs) if highs else None
+        case "max":
+            lows = [bound for bound in (left_low, right_low) if bound is not None]
+            return max(lows) if lows else None, _both(max, left_high, right_high)
+        case "%":
+            if right_low is None or right_low <= 0:
+                return None, None
+            return 0, None if right_high is None else right_high - 1
+        case _:
+            if right_low is None or right_low <= 0:
+                return None, None
+            if left_low is not None and left_low >= 0:
+                low = 0 if right_high is None else left_low // right_high
+                return low, None if left_high is None else left_high // right_low
+            if right_high != right_low:
+                return None, None
+            return (
+                None if left_low is None else left_low // right_low,
+                None if left_high is None else left_high // right_low,
+            )
+
+
+def _both(pick: Callable[[int, int], int], left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else pick(left, right)
+
+
+def is_divisible(value: Dim, divisor: int) -> bool:
+    """Whether `divisor` divides the expression whatever its symbols are, as far as declared facts tell."""
+    for monomial, coefficient in terms_of(value):
+        factor = coefficient
+        for atom in monomial:
+            factor *= atom.multiple_of if isinstance(atom, Sym) else 1
+        if factor % divisor:
+            return False
+    return True
+
+
+def substitute(value: Dim, bindings: Mapping[Sym, Dim]) -> Dim:
+    """The expression with symbols replaced, in normal form again."""
+    if isinstance(value, int) or not bindings:
+        return value
+    total: Dim = 0
+    for monomial, coefficient in terms_of(value):
+        term: Dim = coefficient
+        for atom in monomial:
+            term = mul(term, _substitute_atom(atom, bindings))
+        total = add(total, term)
+    return total
+
+
+def _substitute_atom(atom: Atom, bindings: Mapping[Sym, Dim]) -> Dim:
+    if isinstance(atom, Sym):
+        return bindings.get(atom, atom)
+    return _APPLY[atom.kind](substitute(atom.left, bindings), substitute(atom.right, bindings))
+
+
+_APPLY: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min": minimum, "max": maximum}
+
+
+def symbols(value: Dim) -> frozenset[Sym]:
+    """Every symbol the expression mentions."""
+    found: set[Sym] = set()
+    for monomial, _ in terms_of(value):
+        for atom in monomial:
+            if isinstance(atom, Sym):
+                found.add(atom)
+            else:
+                found |= symbols(atom.left) | symbols(atom.right)
+    return frozenset(found)
+
+
+def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], Dim] | None:
+    """(coefficient per variable, the rest) if the expression is linear in `variables`, else None."""
+    coefficients: dict[Sym, int] = {}
+    rest: Dim = 0
+    for monomial, coefficient in terms_of(value):
+        if len(monomial) == 1 and isinstance(monomial[0], Sym) and monomial[0] in variables:
+            coefficients[monomial[0]] = coefficient
+            continue
+        term = _from_terms({monomial: coefficient})
+        if symbols(term) & variables:
+            return None
+        rest = add(rest, term)
+    return coefficients, rest

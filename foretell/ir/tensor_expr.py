@@ -1,0 +1,250 @@
+"""Tensor expressions: what an operator computes, said once.
+
+A `Definition` is a short list of stages. A `Stage` fills one tensor: for every point of its axes it stores the
+body's value, or the reduction of the body over the reduction axes. Bodies are scalar expressions over loads;
+an index of a load is an integer expression over the axes (affine, or with // and %), or a scalar that is itself
+loaded (a gather). Interpretation, lowering, flop counts and features all derive from this.
+
+Semantics
+- Arithmetic is done in the compute type of the operands (`DType.compute`): narrow floats in float32. A stage
+  rounds once, when it stores. Integers wrap.
+- `Select` evaluates only the branch it takes: a load in the other branch need not be in bounds.
+- A reduction over no points stores the identity of its kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from foretell.ir import expr
+from foretell.ir.dtypes import BOOL, I64, DType
+from foretell.ir.expr import Dim, Sym
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape of a dense tensor; dimensions may be symbolic."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> Dim:
+        return expr.product(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape where it is known to hold no symbols."""
+        assert self.is_static, f"{self} has symbolic dimensions"
+        return tuple(dim for dim in self.shape if isinstance(dim, int))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(str(dim) for dim in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop variable that runs from 0 to extent - 1."""
+
+    sym: Sym
+    extent: Dim
+
+    def __str__(self) -> str:
+        return f"{self.sym}<{self.extent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The operator's input number `index`."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"in{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The tensor that an earlier stage of the same definition filled."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"t{self.index}"
+
+
+Source: TypeAlias = Operand | Local
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: bool | int | float
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.value}:{self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index expression as an i64 value."""
+
+    value: Dim
+
+    def __str__(self) -> str:
+        return f"index({self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    source: Source
+    indices: tuple[Dim | Scalar, ...]
+    dtype: DType
+    """The element type of the source; the loaded value has its compute type."""
+
+    def __str__(self) -> str:
+        return f"{self.source}[{', '.join(str(index) for index in self.indices)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A primitive scalar function; see `PRIMITIVES`."""
+
+    op: str
+    arguments: tuple[Scalar, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op}({', '.join(str(argument) for argument in self.arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    condition: Scalar
+    then: Scalar
+    otherwise: Scalar
+
+    def __str__(self) -> str:
+        return f"select({self.condition}, {self.then}, {self.otherwise})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Conversion as C does it (float to int truncates); `saturate` clamps narrow floats instead of overflowing."""
+
+    value: Scalar
+    dtype: DType
+    saturate: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.dtype}({self.value})"
+
+
+Scalar: TypeAlias = Const | Index | Load | Apply | Select | Cast
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "mod", "fmod", "pow", "max", "min"})
+"""Two arguments of one type. div truncates for integers; mod has the divisor's sign, fmod the dividend's;
+max and min return NaN if either argument is NaN."""
+BITWISE = frozenset({"and", "or", "xor", "shl", "shr"})
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+UNARY = frozenset(
+    "neg abs sign floor ceil round sqrt reciprocal exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh"
+    " asinh acosh atanh erf sigmoid not isnan isinf".split()
+)
+"""One argument. round goes to even; `not` is bitwise on integers."""
+PRIMITIVES = ARITHMETIC | BITWISE | COMPARISONS | UNARY
+
+REDUCTIONS = frozenset({"sum", "prod", "max", "min"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One tensor and how each of its elements is computed."""
+
+    name: str
+    dtype: DType
+    axes: tuple[Axis, ...]
+    body: Scalar
+    reduction: str | None = None
+    reduction_axes: tuple[Axis, ...] = ()
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, tuple(axis.extent for axis in self.axes))
+
+    def __str__(self) -> str:
+        head = f"{self.name}[{', '.join(map(str, self.axes))}]: {self.dtype}"
+        if self.reduction is None:
+            return f"{head} = {self.body}"
+        return f"{head} = {self.reduction}[{', '.join(map(str, self.reduction_axes))}] {self.body}"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The stages of an operator in order, and which of them are its outputs."""
+
+    stages: tuple[Stage, ...]
+    outputs: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(str(stage) for stage in self.stages)
+
+
+def dtype_of(scalar: Scalar) -> DType:
+    """The type of a scalar expression's value: always a compute type."""
+    match scalar:
+        case Const(_, dtype) | Load(_, _, dtype) | Cast(_, dtype):
+            return dtype.compute
+        case Index():
+            return I64
+        case Select(_, then, _):
+            return dtype_of(then)
+        case Apply(op, arguments):
+            if op in COMPARISONS or op in ("isnan", "isinf"):
+                return BOOL
+            return dtype_of(arguments[0])
+
+
+def operation_count(scalar: Scalar) -> int:
+    """Arithmetic operations in one evaluation of the scalar; moves, selects, casts and comparisons are free."""
+    match scalar:
+        case Const() | Index() | Load():
+            return 0
+        case Cast(value):
+            return operation_count(value)
+        case Select(condition, then, otherwise):
+            return operation_count(condition) + max(operation_count(then), operation_count(otherwise))
+        case Apply(op, arguments):
+            return (0 if op in COMPARISONS or op in BITWISE else 1) + sum(map(operation_count, arguments))
+
+
+def stage_flops(stage: Stage) -> Dim:
+    """Operations of one stage; a multiply-accumulate counts two, a max or min reduction one per point."""
+    points = expr.product(tuple(axis.extent for axis in stage.axes + stage.reduction_axes))
+    per_point = operation_count(stage.body) + (0 if stage.reduction is None else 1)
+    return expr.mul(points, per_point)
+
+
+def definition_flops(definition: Definition) -> Dim:
+    total: Dim = 0
+    for stage in definition.stages:
+        total = expr.add(total, stage_flops(stage))
+    return total
+
+
+def axes_over(shape: tuple[Dim, ...], prefix: str = "i") -> tuple[Axis, ...]:
+    """One fresh axis per dimension: i0, i1, ..."""
+    return tuple(axis_over(extent, f"{prefix}{number}") for number, extent in enumerate(shape))
+
+
+def axis_over(extent: Dim, name: str) -> Axis:
+    _, high = expr.bounds(extent)
+    return Axis(Sym(name, 0, None if high is None else max(0, high - 1)), extent)

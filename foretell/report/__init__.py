@@ -1,0 +1,1 @@
+"""What foretell knows about a model, for a terminal or a machine to read."""
