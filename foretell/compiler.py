@@ -1,7 +1,7 @@
 """The pipeline, one line per step: read this first.
 
-    import_model   ONNX file -> graph of canonical operators     (frontend/)
-    simplify       graph -> smaller graph, same results           (graph/rewrites/)
+import_model   ONNX file -> graph of canonical operators     (frontend/)
+simplify       graph -> smaller graph, same results           (graph/rewrites/)
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from foretell.cli.output import Output, table
+from foretell.cli.output import Output
+from foretell.report.tables import table
 from foretell.support.errors import ForetellError, UsageError
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ def check(
     model: Model, shape: Shapes = None, json: Json = False, quiet: Quiet = False, verbose: Verbose = False
 ) -> None:
     """Say what a model needs: operators and their status, inputs, outputs, flops and parameter bytes."""
-    from foretell.report.check import check_model
-
     from foretell.cli.inputs import parse_shapes
+    from foretell.report.check import check_model
 
     output = Output(json, quiet, verbose)
     with output.progress() as progress:
@@ -78,9 +78,8 @@ def explain(
     verbose: Verbose = False,
 ) -> None:
     """Print the simplified graph, operator by operator, and the passes that made it."""
-    from foretell.compiler import import_model, simplify
-
     from foretell.cli.inputs import parse_shapes
+    from foretell.compiler import import_model, simplify
     from foretell.support.trace import Trace
 
     output = Output(json, quiet, verbose)
@@ -120,9 +119,8 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Run a model on the reference path: correct, and slow."""
-    from foretell.compiler import import_model, simplify
-
     from foretell.cli.inputs import fill_feeds, load_feeds, parse_shapes
+    from foretell.compiler import import_model, simplify
     from foretell.graph.evaluate import evaluate
 
     output = Output(json, quiet, verbose)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import typer
 from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from foretell.support.errors import ForetellError
 from foretell.support.printable import printable
 from foretell.support.progress import Progress
+
+UNBROKEN_WIDTH = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Output:
             if isinstance(part, str):
                 typer.echo(printable(part))
             else:
-                Console(highlight=False).print(part)
+                Console(highlight=False, width=_width()).print(part)
 
     def show_error(self, error: ForetellError) -> None:
         """The three lines on stderr, or with `--json` an object on stdout; `-v` adds the traceback on stderr."""
@@ -51,16 +52,6 @@ class Output:
             typer.echo(printable(str(error)), err=True)
 
 
-def table(*columns: str, rows: Sequence[tuple[object, ...]], title: str | None = None) -> Table:
-    """A plain table; cells are text, never markup. Columns whose cells are all numbers align right."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=any(columns))
-    for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in rows)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(printable(_cell(cell))) for cell in row))
-    return made
-
-
-def _cell(value: object) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+def _width() -> int | None:
+    """A terminal's own width; a pipe or a file breaks no line that has room in `UNBROKEN_WIDTH`."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNBROKEN_WIDTH

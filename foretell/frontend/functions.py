@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnx import FunctionProto, NodeProto, defs
 from onnx.defs import OpSchema
 
@@ -32,10 +34,13 @@ def _later_versions(schema: OpSchema) -> list[OpSchema]:
 
 
 def _takes_the_same(old: OpSchema, new: OpSchema) -> bool:
-    return set(old.attributes) == set(new.attributes) and len(old.inputs) == len(new.inputs)
+    """Same inputs, and the same attributes with the same defaults (Softmax changed its meaning with its default)."""
+    defaults = [{name: str(a.default_value) for name, a in schema.attributes.items()} for schema in (old, new)]
+    return defaults[0] == defaults[1] and len(old.inputs) == len(new.inputs)
 
 
-def _body(schema: OpSchema, node: OnnxNode) -> FunctionProto | None:
+def _body(typed_schema: OpSchema, node: OnnxNode) -> FunctionProto | None:
+    schema: Any = typed_schema  # onnx's stubs leave out what schemas say about functions
     wanted = max(node.scope.opsets.get(schema.domain, schema.since_version), schema.since_version)
     if schema.has_function:
         version = _nearest(schema.function_opset_versions, wanted)

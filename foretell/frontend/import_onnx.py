@@ -32,8 +32,9 @@ from foretell.frontend.onnx_node import (
 )
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX, dims_of_proto, named_dim
 from foretell.frontend.operators import IMPORTERS
+from foretell.frontend.parameters import Parameters, count_parameters
 from foretell.frontend.read_onnx import StoredModel, read_onnx
-from foretell.frontend.reference_node import make_reference_node
+from foretell.frontend.reference_node import NO_DEFINITION, has_reference, make_reference_node
 from foretell.frontend.shape_values import MAX_KNOWN_ELEMENTS, try_shape_value
 from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate_node
@@ -77,7 +78,10 @@ Shapes = Mapping[str, Sequence[int | str | None]]
 
 @dataclass(frozen=True, slots=True)
 class OperatorUse:
-    """What became of one ONNX node: `status` is native, decomposed, reference, or unsupported."""
+    """What became of one ONNX node: `status` is native, decomposed, reference, unsupported, or blocked.
+
+    A blocked node reads what an unsupported one makes, so that more than its operator cannot be examined.
+    """
 
     op_type: str
     domain: str
@@ -92,6 +96,11 @@ class Imported:
 
     graph: Graph | None
     operators: tuple[OperatorUse, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[tuple[str, TensorType | None], ...]
+    """By name; None where neither the import nor the model tells the type."""
+    opsets: Mapping[str, int]
+    parameters: Parameters
 
     def require_graph(self) -> Graph:
         """The graph, or an error that names every unsupported node."""
@@ -111,11 +120,17 @@ def import_onnx(source: Source, *, shapes: Shapes | None = None, limits: Limits 
     model = _Model(stored, limits, {function_key(f): f for f in proto.functions})
     scope = Scope(model, Builder(proto.graph.name or "model"), _opsets(proto.opset_import))
     scope.import_inputs(proto.graph, shapes or {})
+    inputs = tuple(scope.builder.inputs)
     outputs = scope.import_body(proto.graph)
-    if outputs is None:
-        return Imported(None, tuple(model.operators))
-    graph = scope.builder.finish(outputs, [info.name for info in proto.graph.output])
-    return Imported(graph, tuple(model.operators))
+    names = [info.name for info in proto.graph.output]
+    return Imported(
+        graph=None if outputs is None else scope.builder.finish(outputs, names),
+        operators=tuple(model.operators),
+        inputs=inputs,
+        outputs=tuple((name, scope.try_type(name)) for name in names),
+        opsets=scope.opsets,
+        parameters=count_parameters(proto),
+    )
 
 
 def function_key(function: FunctionProto) -> tuple[str, str, str]:
@@ -248,6 +263,17 @@ class Scope:
             self.known[value] = self.parent.known[outer]
         return value
 
+    def try_type(self, name: str) -> TensorType | None:
+        """The type of a value, or the one it is declared with if it could not be imported."""
+        value = self.lookup(name)
+        if isinstance(value, Value):
+            return value.type
+        declared = self.declared[name].tensor_type if name in self.declared else onnx.TypeProto.Tensor()
+        dtype = DTYPE_OF_ONNX.get(declared.elem_type)
+        if dtype is None or not declared.HasField("shape"):
+            return None
+        return TensorType(dtype, dims_of_proto(declared.shape, lambda dim, place: named_dim(dim or f"{name}_{place}")))
+
     def known_dims(self, value: Value) -> np.ndarray[Any, np.dtype[Any]] | None:
         """The elements of a small integer tensor as numbers and expressions, where they are known."""
         if value in self.known:
@@ -294,7 +320,7 @@ class Scope:
         shape: list[Dim] = []
         for dim, wanted in zip(type.shape, wish, strict=True):
             new = dim if wanted is None else named_dim(wanted) if isinstance(wanted, str) else wanted
-            if isinstance(new, int) and (new < 0 or isinstance(dim, int) and new != dim):
+            if isinstance(new, int) and (new < 0 or (isinstance(dim, int) and new != dim)):
                 raise UsageError(
                     f"shapes contradicts the model's input {info.name!r}",
                     expected=str(type),
@@ -319,7 +345,9 @@ class Scope:
             raise UnsupportedType(
                 f"the input {info.name!r} is not a tensor of numbers",
                 expected="a dense tensor of a numeric or boolean type",
-                got=kind or "no type" if kind != "tensor_type" else onnx.TensorProto.DataType.Name(tensor.elem_type)
+                got=kind or "no type"
+                if kind != "tensor_type"
+                else onnx.TensorProto.DataType.Name(tensor.elem_type)
                 if tensor.elem_type in onnx.TensorProto.DataType.values()
                 else f"element type {tensor.elem_type}",
                 hint="strings, sequences, maps and optionals are not supported",
@@ -414,7 +442,9 @@ class Scope:
         found = [self.lookup(name) if name else _Hole.ABSENT for name in proto.input]
         inputs = tuple(value if isinstance(value, Value) else None for value in found)
         results: Sequence[Value | None] | None = None
-        if _Hole.UNSUPPORTED not in found:
+        if _Hole.UNSUPPORTED in found:
+            self._record_blocked(proto, location)
+        else:
             try:
                 results = self._import_operator(proto, inputs, location)
             except Unsupported as reason:
@@ -435,7 +465,9 @@ class Scope:
                 self.define(name, _Hole.ABSENT if value is None else value)
         self.builder.location, self.builder.hint = outer_location, outer_hint
 
-    def _import_operator(self, proto: NodeProto, inputs: tuple[Value | None, ...], location: str) -> Sequence[Value | None]:
+    def _import_operator(
+        self, proto: NodeProto, inputs: tuple[Value | None, ...], location: str
+    ) -> Sequence[Value | None]:
         attributes = self._bound_attributes(proto)
         function = self.model.functions.get((proto.domain, proto.op_type, getattr(proto, "overload", "")))
         start = len(self.builder.nodes)
@@ -504,7 +536,9 @@ class Scope:
         scope.import_nodes(function.node)
         if len(call.output) > len(function.output):
             raise ValueError(f"{len(call.output)} outputs, where the function has {len(function.output)}")
-        results = [scope.lookup(name) if used else None for name, used in zip(function.output, call.output, strict=False)]
+        results = [
+            scope.lookup(name) if used else None for name, used in zip(function.output, call.output, strict=False)
+        ]
         if _Hole.UNSUPPORTED in results:
             raise Unsupported("its body uses an unsupported operator")
         return tuple(value if isinstance(value, Value) else None for value in results)
@@ -523,6 +557,7 @@ class Scope:
     def import_subgraph(self, graph: GraphProto, types: Sequence[TensorType], name: str) -> tuple[Graph, list[Value]]:
         """A subgraph as a closed graph, and the outer values that it takes after its own inputs."""
         scope = Scope(self.model, Builder(name), self.opsets, parent=self, depth=self.depth + 1)
+        scope.reports = self.reports
         scope.prefix, scope.attributes = f"{self.builder.location}/", self.attributes
         if len(graph.input) != len(types):
             raise ValueError(f"the subgraph takes {len(graph.input)} inputs, where {len(types)} are given")
@@ -569,6 +604,23 @@ class Scope:
     def _record(self, proto: NodeProto, location: str, status: str, reason: str = "") -> None:
         if self.reports:
             self.model.operators.append(OperatorUse(proto.op_type, proto.domain, location, status, reason))
+
+    def _record_blocked(self, proto: NodeProto, location: str) -> None:
+        """Say of a node whose inputs cannot be had what its operator alone tells."""
+        key = (proto.domain, proto.op_type, getattr(proto, "overload", ""))
+        try:
+            if key not in self.model.functions and not self._is_known(proto):
+                raise Unsupported(NO_DEFINITION)
+        except Unsupported as reason:
+            self._record(proto, location, "unsupported", f"{proto.op_type}: {reason}")
+        else:
+            self._record(proto, location, "blocked")
+
+    def _is_known(self, proto: NodeProto) -> bool:
+        schema: Any = self._schema(proto)  # onnx's stubs leave out what schemas say about functions
+        has_body = schema.has_function or schema.has_context_dependent_function
+        has_importer = (schema.domain, proto.op_type) in IMPORTERS
+        return has_importer or has_body or has_reference(schema.domain, proto.op_type, schema.since_version)
 
     def _check_new_nodes(self, start: int) -> None:
         for node in self.builder.nodes[start:]:

@@ -14,6 +14,7 @@ from foretell.graph.nodes import Value
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import TensorType
 
+NO_DEFINITION = "foretell has no definition and onnx has no reference for it"
 MAX_DATA_ELEMENTS = 1024
 """Constant inputs up to this size are shown to shape inference."""
 
@@ -25,7 +26,7 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
     """
     domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
     if not has_reference(domain, node.op_type, node.version):
-        raise Unsupported("foretell has no definition and onnx has no reference for it")
+        raise Unsupported(NO_DEFINITION)
     proto = _standalone(node)
     inferred = _infer(node, proto)
     types = [
@@ -81,7 +82,9 @@ def _infer(node: OnnxNode, proto: NodeProto) -> dict[str, TypeProto]:
     return infer_node_outputs(node.schema, proto, types, data)
 
 
-def _output_type(node: OnnxNode, inferred: TypeProto | None, declared: TypeProto | None, rank: int | None) -> TensorType:
+def _output_type(
+    node: OnnxNode, inferred: TypeProto | None, declared: TypeProto | None, rank: int | None
+) -> TensorType:
     """What inference finds; where that depends on data, what the model declares (checked when it runs)."""
     candidates = [proto for proto in (inferred, declared) if proto is not None and proto.WhichOneof("value")]
     if not candidates:

@@ -104,10 +104,10 @@ def _reshape(node: OnnxNode, operands: list[Any]) -> Elements | None:
 
 def _slice(node: OnnxNode, operands: list[Any]) -> Elements | None:
     if node.version < 10:
-        starts, ends, axes, steps = node.ints("starts"), node.ints("ends"), node.ints("axes"), None
+        starts, ends, steps = node.ints("starts"), node.ints("ends"), None
     else:
         given = [None if operand is None else operand.reshape(-1).tolist() for operand in operands[1:]]
-        starts, ends, axes, steps = (given + [None, None])[:4]
+        starts, ends, _, steps = [*given, None, None][:4]
     if operands[0].ndim != 1 or starts is None or ends is None or len(starts) != 1:
         return None
     step = 1 if steps is None else steps[0]
@@ -131,7 +131,8 @@ def _where(node: OnnxNode, operands: list[Any]) -> Elements | None:
 def _divide(left: Dim, right: Dim) -> Dim:
     """ONNX divides integers towards zero; for dimensions that is floor division."""
     if isinstance(left, int) and isinstance(right, int) and right != 0:
-        return int(left / right) if abs(left) < 1 << 52 else left // right
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
     if right == 0:
         raise ZeroDivisionError("a dimension is divided by zero")
     low, _ = expr.bounds(left)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from foretell.graph.interpret import evaluate_dim, interpret
-from foretell.graph.nodes import Array, Graph, Node, Value
+from foretell.graph.nodes import Array, Attr, Graph, Node, Value
 from foretell.graph.ops.attrs import graph_attr, int_attr, ints_attr
 from foretell.graph.optable import OPS
 from foretell.graph.reference import run_reference
@@ -63,7 +63,8 @@ def evaluate_node(node: Node, inputs: Sequence[Array | None], symbols: Mapping[S
         return [np.ascontiguousarray(inputs[0]).reshape(shape)]
     define = OPS[node.op].define
     assert define is not None, f"{node.op} has no definition"
-    operands = tuple(None if value is None else _concrete(value, array) for value, array in zip(node.inputs, inputs))
+    pairs = zip(node.inputs, inputs, strict=True)
+    operands = tuple(None if value is None else _concrete(value, array) for value, array in pairs)
     attrs = {name: _bound(attr, symbols) for name, attr in node.attrs.items()}
     return interpret(define(operands, attrs), inputs, symbols)
 
@@ -73,7 +74,7 @@ def _concrete(value: Value, array: Array | None) -> TensorType:
     return TensorType(value.dtype, array.shape)
 
 
-def _bound(attr: object, symbols: Mapping[Sym, int]) -> object:
+def _bound(attr: Attr, symbols: Mapping[Sym, int]) -> Attr:
     if isinstance(attr, tuple):
         return tuple(_bound(item, symbols) for item in attr)
     return evaluate_dim(attr, symbols) if isinstance(attr, Expr) else attr
@@ -101,10 +102,16 @@ def _checked_feed(value: Value, feeds: Mapping[str, Array]) -> Array:
 def _bind(value: Value, array: Array, symbols: dict[Sym, int]) -> None:
     """Give symbols of a value's shape their numbers; a shape that contradicts its type is an error."""
     for dim, extent in zip(value.shape, array.shape, strict=True):
-        if isinstance(dim, Sym):
-            dim = symbols.setdefault(dim, extent)
-        if isinstance(dim, int) and dim != extent:
-            raise _disagreement(value, tuple(value.shape), array.shape)
+        expected = symbols.setdefault(dim, extent) if isinstance(dim, Sym) else dim
+        if (isinstance(expected, int) and expected != extent) or not _allows(dim, extent):
+            raise _disagreement(value, value.shape, array.shape)
+
+
+def _allows(dim: Dim, extent: int) -> bool:
+    """Whether a symbol may stand for this number."""
+    if not isinstance(dim, Sym):
+        return True
+    return dim.lo <= extent and (dim.hi is None or extent <= dim.hi) and extent % dim.multiple_of == 0
 
 
 def _disagreement(value: Value, expected: tuple[Dim, ...], got: tuple[int, ...]) -> InputError:

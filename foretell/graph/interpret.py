@@ -28,7 +28,6 @@ from foretell.ir.tensor_expr import (
     Definition,
     Index,
     Load,
-    Local,
     Operand,
     Scalar,
     Select,
@@ -91,17 +90,19 @@ def _interpret_stage(
     if contraction is not None and prod(lengths) > 0:
         value = _contract(contraction, points, rank)
         if value is not None:
-            result[...] = _convert(value, stage.dtype)
+            result[...] = _convert(value, stage.dtype, saturate=False)
             return result
     for start, stop in _chunks(lengths, rank):
-        part = _Points(
-            names, (start,) + (0,) * (len(names) - 1), (stop - start, *lengths[1:]), symbols, operands, filled
-        ) if names else points
+        part = (
+            _Points(names, (start,) + (0,) * (len(names) - 1), (stop - start, *lengths[1:]), symbols, operands, filled)
+            if names
+            else points
+        )
         value = _evaluate(stage.body, part)
         if stage.reduction is not None:
             value = _reduce(stage.reduction, value, part.lengths, rank, dtype_of(stage.body))
         target = result[start:stop] if rank else result
-        target[...] = _convert(value, stage.dtype)
+        target[...] = _convert(value, stage.dtype, saturate=False)
     return result
 
 
@@ -127,14 +128,14 @@ def lowest(dtype: DType) -> bool | int | float:
     """The identity of max."""
     if dtype is BOOL:
         return False
-    return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+    return -np.inf if dtype.is_float else int(np.iinfo(dtype.numpy.name).min)
 
 
 def highest(dtype: DType) -> bool | int | float:
     """The identity of min."""
     if dtype is BOOL:
         return True
-    return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+    return np.inf if dtype.is_float else int(np.iinfo(dtype.numpy.name).max)
 
 
 def _reduce(kind: str, value: Numbers, lengths: tuple[int, ...], rank: int, dtype: DType) -> Numbers:
@@ -261,7 +262,8 @@ def _try_contraction(stage: Stage) -> tuple[Load, Load] | None:
     match stage.body:
         case Apply("mul", (Load() as left, Load() as right)) if stage.reduction == "sum" and stage.reduction_axes:
             return left, right
-    return None
+        case _:
+            return None
 
 
 def _contract(loads: tuple[Load, Load], points: _Points, rank: int) -> Numbers | None:
@@ -342,7 +344,7 @@ def _wrap_bits(value: Numbers, dtype: DType) -> Numbers:
 def _narrow_float(value: Numbers, dtype: DType, saturate: bool) -> Numbers:
     wide = value.astype(np.float32, copy=False)
     if saturate and dtype.name != "f8e8m0":
-        limit = float(ml_dtypes.finfo(dtype.numpy).max)
+        limit = float(ml_dtypes.finfo(dtype.numpy).max)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         wide = np.where(np.isnan(wide), wide, np.clip(wide, -limit, limit))
     return wide.astype(dtype.numpy)
 
@@ -366,9 +368,11 @@ def _fmod(left: Numbers, right: Numbers) -> Numbers:
 
 def _power(left: Numbers, right: Numbers) -> Numbers:
     if left.dtype.kind in "iu":
-        return np.power(left.astype(np.float64), right.astype(np.float64)).astype(left.dtype) if np.any(
-            np.asarray(right) < 0
-        ) else np.power(left, right)
+        return (
+            np.power(left.astype(np.float64), right.astype(np.float64)).astype(left.dtype)
+            if np.any(np.asarray(right) < 0)
+            else np.power(left, right)
+        )
     return np.power(left, right)
 
 

@@ -7,6 +7,7 @@ as an `EvaluationError` that names the node.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,7 +32,7 @@ def run_reference(attrs: Mapping[str, Attr], inputs: Sequence[Array | None], dty
     node = onnx.NodeProto.FromString(blob)
     feeds = {name: array for name, array in zip(node.input, inputs, strict=True) if name and array is not None}
     try:
-        results = _session(node, domain, version).run(None, feeds)
+        results: Any = _session(node, domain, version).run(None, feeds)  # pyright: ignore[reportUnknownMemberType]
     except REFERENCE_FAILURES as failure:
         raise EvaluationError(
             f"the ONNX reference could not run {node.op_type}: {_first_line(failure)}",

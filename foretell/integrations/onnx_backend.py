@@ -32,7 +32,9 @@ class ForetellRep(BackendRep):
             arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
             if len(arrays) != len(names):
                 raise InputError(
-                    "wrong number of inputs", expected=f"{len(names)}: {', '.join(names)}", got=str(len(arrays)),
+                    "wrong number of inputs",
+                    expected=f"{len(names)}: {', '.join(names)}",
+                    got=str(len(arrays)),
                     hint="pass one array for every input of the model",
                 )
             feeds = dict(zip(names, (_as_array(array) for array in arrays), strict=True))
@@ -72,7 +74,9 @@ class ForetellBackend(Backend):
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([node], "node", infos, outputs)
         version = kwargs.get("opset_version", 28)
-        return cls.run_model(helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)]), arrays)
+        return cls.run_model(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)]), arrays
+        )
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

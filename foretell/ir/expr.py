@@ -280,19 +280,19 @@ def bounds(value: Dim) -> tuple[int | None, int | None]:
 
 
 def _monomial_bounds(monomial: tuple[Atom, ...]) -> tuple[int | None, int | None]:
-    low: int | None = 1
-    high: int | None = 1
+    low, high = 1, 1
+    unbounded = False
     for atom in monomial:
         atom_low, atom_high = _atom_bounds(atom)
-        if low is not None and low >= 0 and atom_low is not None and atom_low >= 0:
-            low, high = low * atom_low, None if high is None or atom_high is None else high * atom_high
-        elif None not in (low, high, atom_low, atom_high):
-            assert low is not None and high is not None and atom_low is not None and atom_high is not None
-            corners = (low * atom_low, low * atom_high, high * atom_low, high * atom_high)
-            low, high = min(corners), max(corners)
-        else:
+        if atom_low is None or (atom_high is None and (atom_low < 0 or low < 0)):
             return None, None
-    return low, high
+        unbounded |= atom_high is None
+        if unbounded and (atom_low < 0 or low < 0):
+            return None, None
+        last = atom_low if atom_high is None else atom_high
+        corners = (low * atom_low, low * last, high * atom_low, high * last)
+        low, high = min(corners), max(corners)
+    return low, None if unbounded else high
 
 
 def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:

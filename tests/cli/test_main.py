@@ -9,7 +9,8 @@ import pytest
 
 from foretell.cli import environment
 from foretell.cli.main import main
-from foretell.cli.output import Output, table
+from foretell.cli.output import Output
+from foretell.report.tables import table
 from foretell.support.errors import InvalidModel
 
 COMMANDS = ("check", "explain", "run", "env")

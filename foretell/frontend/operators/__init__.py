@@ -7,7 +7,12 @@ from foretell.frontend.operators.control import CONTROL_IMPORTERS
 from foretell.frontend.operators.elementwise import ELEMENTWISE_IMPORTERS
 from foretell.frontend.operators.importer import Importer
 from foretell.frontend.operators.movement import MOVEMENT_IMPORTERS
+from foretell.frontend.operators.normalisation import NORMALISATION_IMPORTERS
+from foretell.frontend.operators.quantise import QUANTISE_IMPORTERS
+from foretell.frontend.operators.recurrent import RECURRENT_IMPORTERS
 from foretell.frontend.operators.reduction import REDUCTION_IMPORTERS
+from foretell.frontend.operators.window import WINDOW_IMPORTERS
+from foretell.frontend.operators.scan import SCAN_IMPORTERS
 
 IMPORTERS: dict[tuple[str, str], Importer] = {
     ("", name): importer
@@ -17,6 +22,11 @@ IMPORTERS: dict[tuple[str, str], Importer] = {
         REDUCTION_IMPORTERS,
         CONTRACTION_IMPORTERS,
         CONTROL_IMPORTERS,
+        WINDOW_IMPORTERS,
+        NORMALISATION_IMPORTERS,
+        QUANTISE_IMPORTERS,
+        SCAN_IMPORTERS,
+        RECURRENT_IMPORTERS,
     )
     for name, importer in table.items()
 }

@@ -51,19 +51,27 @@ def _gemm(node: OnnxNode) -> Value:
 
 def _matmul_integer(node: OnnxNode) -> Value:
     a, b = node.input(0), node.input(1)
-    build = node.build
-    return matmul(build, _centred(build, a, node.optional(2), -2), _centred(build, b, node.optional(3), -1))
+    left = centred(node.build, a, node.optional(2), max(a.type.rank - 2, 0))
+    right = centred(node.build, b, node.optional(3), b.type.rank - 1)
+    return matmul(node.build, left, right)
 
 
-def _centred(build: Builder, x: Value, zero: Value | None, axis: int) -> Value:
-    """x - zero point in i32; a vector of zero points belongs to one axis, counted from the end."""
-    wide = build.cast(x, I32)
+def centred(build: Builder, x: Value, zero: Value | None, axis: int, dtype: DType = I32) -> Value:
+    """x - zero point in a type that holds the difference; a vector of zero points runs along `axis` of x."""
+    wide = build.cast(x, dtype)
     if zero is None:
         return wide
-    offset = build.cast(zero, I32)
-    if offset.type.rank == 1 and axis == -2:
-        offset = build.reshape(offset, (*offset.shape, 1))
-    return build.op("Sub", wide, offset)
+    return build.op("Sub", wide, build.cast(along_axis(build, zero, x.type.rank, axis), dtype))
+
+
+def along_axis(build: Builder, value: Value, rank: int, axis: int) -> Value:
+    """One number as a scalar, a vector shaped to run along one axis of a tensor; other shapes stay.
+
+    before: [c] along axis 1 of rank 4     after: [c, 1, 1]
+    """
+    if value.type.elements == 1:
+        return build.reshape(value, ())
+    return build.reshape(value, (*value.shape, *(1,) * (rank - 1 - axis))) if value.type.rank == 1 else value
 
 
 def _conv(node: OnnxNode) -> Value:
@@ -89,16 +97,9 @@ def conv(node: OnnxNode, x: Value, w: Value, bias: Value | None) -> Value:
 
 
 def _conv_integer(node: OnnxNode) -> Value:
-    x, w = node.input(0), node.input(1)
-    build = node.build
-    weight = build.cast(w, I32)
-    zero = node.optional(3)
-    if zero is not None:
-        zero = build.cast(zero, I32)
-        channels = build.reshape(zero, (*zero.shape, *(1,) * (w.type.rank - 1))) if zero.type.rank else zero
-        weight = build.op("Sub", weight, channels)
     # Padding stands for the zero point, which is 0 once it is subtracted.
-    return conv(node, _centred(build, x, node.optional(2), -1), weight, None)
+    x = centred(node.build, node.input(0), node.optional(2), 0)
+    return conv(node, x, centred(node.build, node.input(1), node.optional(3), 0), None)
 
 
 def _einsum(node: OnnxNode) -> Value:

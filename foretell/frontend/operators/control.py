@@ -56,9 +56,7 @@ def _loop(node: OnnxNode) -> tuple[Value, ...]:
     if len(proto.output) < 1 + len(states) or len(proto.output) - 1 != len(node.proto.output):
         raise ValueError(f"a body with {len(proto.output)} outputs does not fit {len(states)} loop-carried values")
     types = _stable_types(node, [value.type for value in states], first=1)
-    body, captured = node.scope.import_subgraph(
-        proto, (TensorType(I64, ()), TensorType(BOOL, ()), *types), "body"
-    )
+    body, captured = node.scope.import_subgraph(proto, (TensorType(I64, ()), TensorType(BOOL, ()), *types), "body")
     count = len(states)
     trips = None if node.optional(0) is None else node.dims(0)
     length: Dim = node.scope.model.fresh_dim()
@@ -91,9 +89,7 @@ def _stable_types(node: OnnxNode, types: list[TensorType], first: int) -> list[T
         del node.scope.model.operators[uses:]
         node.scope.model.node_count = nodes
         after = [value.type for value in body.outputs[first : first + len(types)]]
-        joined = [
-            type if type == new else _joined(node, type, new) for type, new in zip(types, after, strict=True)
-        ]
+        joined = [type if type == new else _joined(node, type, new) for type, new in zip(types, after, strict=True)]
         if all(_same_but_unknown(a, b) for a, b in zip(types, joined, strict=True)):
             return types
         types = joined

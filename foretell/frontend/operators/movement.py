@@ -55,7 +55,7 @@ def resolve_reshape(shape: tuple[Dim, ...], wish: tuple[Dim, ...], allow_zero: b
     if -1 in kept:
         rest = expr.product(tuple(dim for dim in kept if dim != -1))
         total = expr.product(shape)
-        if rest == 0 or isinstance(rest, int) and isinstance(total, int) and total % rest:
+        if rest == 0 or (isinstance(rest, int) and isinstance(total, int) and total % rest):
             raise ValueError(f"{total} elements do not divide into {wish}")
         kept[kept.index(-1)] = total // rest
     return tuple(kept)
@@ -322,9 +322,7 @@ def _trilu(node: OnnxNode) -> Value:
         raise ValueError(f"Trilu needs a matrix, not {x.type}")
     k = node.optional(1)
     offset = node.build.scalar(0, I64) if k is None else node.build.reshape(k, ())
-    rows, columns = (
-        node.build.op("Iota", shape=x.shape[-2:], axis=axis, dtype=I64) for axis in (0, 1)
-    )
+    rows, columns = (node.build.op("Iota", shape=x.shape[-2:], axis=axis, dtype=I64) for axis in (0, 1))
     edge = node.build.op("Add", rows, offset)
     keep = node.build.op("GreaterOrEqual" if node.int("upper", 1) else "LessOrEqual", columns, edge)
     return node.build.op("Where", keep, x, node.scalar(0, x))
@@ -350,9 +348,7 @@ def _one_hot(node: OnnxNode) -> Value | None:
     wrapped = build.op("Where", build.op("Less", wide, build.scalar(0, I64)), build.op("Add", wide, extent), wide)
     place = build.reshape(wrapped, (*indices.shape[:axis], 1, *indices.shape[axis:]))
     hit = build.op("Equal", build.op("Iota", shape=shape, axis=axis, dtype=I64), place)
-    off, on = (
-        build.reshape(build.op("Slice", values, starts=(k,), steps=(1,), shape=(1,)), ()) for k in (0, 1)
-    )
+    off, on = (build.reshape(build.op("Slice", values, starts=(k,), steps=(1,), shape=(1,)), ()) for k in (0, 1))
     return build.op("Where", hit, on, off)
 
 

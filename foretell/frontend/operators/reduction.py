@@ -65,8 +65,9 @@ def _log_sum_exp(node: OnnxNode) -> Value | tuple[Value | None, ...]:
     if not axes:
         return x
     largest = build.op("ReduceMax", x, axes=axes, keepdims=True)
-    finite = build.op("Where", build.op("IsInf", largest, detect_negative=True, detect_positive=True),
-                      node.scalar(0, x), largest)
+    finite = build.op(
+        "Where", build.op("IsInf", largest, detect_negative=True, detect_positive=True), node.scalar(0, x), largest
+    )
     total = build.op("ReduceSum", build.op("Exp", build.op("Sub", x, finite)), axes=axes, keepdims=True)
     result = build.op("Add", build.op("Log", total), finite)
     shape = tuple(dim for axis, dim in enumerate(result.shape) if keep or axis not in axes)

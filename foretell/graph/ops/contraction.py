@@ -5,7 +5,7 @@ Partial sums are kept in the compute type and rounded once, in the last stage.
 
 from __future__ import annotations
 
-from foretell.graph.ops.attrs import int_attr, ints_attr, text_attr
+from foretell.graph.ops.attrs import dims_attr, int_attr, ints_attr, text_attr
 from foretell.graph.ops.elementwise import broadcast_shapes, load_broadcast
 from foretell.graph.ops.op import Attrs, OpDef, Operands, present
 from foretell.ir.dtypes import DType
@@ -118,7 +118,7 @@ def define_einsum(operands: Operands, attrs: Attrs) -> Definition:
 # --- Conv(x, w, bias?){strides, dilations, before, after, group} ---------------------------------------------
 
 
-def window_extent(extent: Dim, kernel: Dim, stride: int, dilation: int, pads: int, ceil: bool = False) -> Dim:
+def window_extent(extent: Dim, kernel: Dim, stride: int, dilation: int, pads: Dim, ceil: bool = False) -> Dim:
     """How many windows of `kernel` taps fit into a padded extent."""
     room = extent + pads - (dilation * (kernel - 1) + 1)
     return (room + (stride - 1 if ceil else 0)) // stride + 1
@@ -139,7 +139,7 @@ def infer_conv(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
             w.shape[number + 2],
             ints_attr(attrs, "strides")[number],
             ints_attr(attrs, "dilations")[number],
-            ints_attr(attrs, "before")[number] + ints_attr(attrs, "after")[number],
+            dims_attr(attrs, "before")[number] + dims_attr(attrs, "after")[number],
         )
         if isinstance(extent, int) and extent <= 0:
             raise ValueError(f"the window of {w} does not fit into {x}")
@@ -147,12 +147,10 @@ def infer_conv(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(_result_dtype(operands, attrs), (x.shape[0], w.shape[0], *spatial)),)
 
 
-def pad_stage(x: TensorType, before: tuple[int, ...], after: tuple[int, ...], fill: Scalar) -> Stage:
+def pad_stage(x: TensorType, before: tuple[Dim, ...], after: tuple[Dim, ...], fill: Scalar) -> Stage:
     """Operand 0 with its trailing axes widened; a load outside is `fill`."""
     lead = x.rank - len(before)
-    shape = tuple(
-        dim + (before[k - lead] + after[k - lead] if k >= lead else 0) for k, dim in enumerate(x.shape)
-    )
+    shape = tuple(dim + (before[k - lead] + after[k - lead] if k >= lead else 0) for k, dim in enumerate(x.shape))
     axes = axes_over(shape)
     places = tuple(axis.sym - (before[k - lead] if k >= lead else 0) for k, axis in enumerate(axes))
     body: Scalar = Load(Operand(0), places, x.dtype)
@@ -171,7 +169,7 @@ def define_conv(operands: Operands, attrs: Attrs) -> Definition:
     """
     x, w, group = present(operands[0]), present(operands[1]), int_attr(attrs, "group")
     bias = operands[2] if len(operands) > 2 else None
-    before, after = ints_attr(attrs, "before"), ints_attr(attrs, "after")
+    before, after = dims_attr(attrs, "before"), dims_attr(attrs, "after")
     strides, dilations = ints_attr(attrs, "strides"), ints_attr(attrs, "dilations")
     (out,) = infer_conv(operands, attrs)
     stages: tuple[Stage, ...] = ()
@@ -182,11 +180,13 @@ def define_conv(operands: Operands, attrs: Attrs) -> Definition:
     split = group > 1 and per_group != 1
     n, space = axis_over(out.shape[0], "n"), axes_over(out.shape[2:], "s")
     c, taps = axis_over(w.shape[1], "c"), axes_over(w.shape[2:], "k")
-    channels = (axis_over(group, "g"), axis_over(per_group, "o")) if split else (axis_over(out.shape[1], "o"),)
+    o, g = axis_over(per_group if split else out.shape[1], "o"), axis_over(group, "g")
+    channels = (g, o) if split else (o,)
     first = channels[0].sym * w.shape[1] + c.sym if group > 1 else c.sym
-    filters = channels[0].sym * per_group + channels[1].sym if split else channels[0].sym
+    filters = g.sym * per_group + o.sym if split else o.sym
     window = tuple(
-        s.sym * stride + k.sym * dilation for s, k, stride, dilation in zip(space, taps, strides, dilations, strict=True)
+        s.sym * stride + k.sym * dilation
+        for s, k, stride, dilation in zip(space, taps, strides, dilations, strict=True)
     )
     data = Load(source, (n.sym, first, *window), x.dtype)
     weight = Load(Operand(1), (filters, c.sym, *(k.sym for k in taps)), w.dtype)
@@ -195,8 +195,8 @@ def define_conv(operands: Operands, attrs: Attrs) -> Definition:
     stages += (Stage(name, dtype, (n, *channels, *space), product, "sum", (c, *taps)),)
     if split:
         joined = axes_over(out.shape)
-        o = joined[1].sym
-        index = (joined[0].sym, o // per_group, o % per_group, *(axis.sym for axis in joined[2:]))
+        channel = joined[1].sym
+        index = (joined[0].sym, channel // per_group, channel % per_group, *(axis.sym for axis in joined[2:]))
         dtype = out.dtype if bias is None else out.dtype.compute
         stages += (Stage("joined", dtype, joined, Load(Local(len(stages) - 1), index, stages[-1].dtype)),)
     return _with_bias(stages, bias, 1, out.dtype)

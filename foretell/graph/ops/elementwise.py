@@ -1,6 +1,6 @@
 """Elementwise operators: one scalar body over broadcast operands.
 
-    y[i...] = body(in0[i...], in1[i...], ...)        an axis of extent 1 in an operand is read at index 0
+y[i...] = body(in0[i...], in1[i...], ...)        an axis of extent 1 in an operand is read at index 0
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from foretell.graph.ops.op import Attrs, OpDef, Operands, present
+from collections.abc import Callable
+
 from foretell.graph.ops.attrs import dims_attr, dtype_attr, int_attr, ints_attr, text_attr
+from foretell.graph.ops.op import Attrs, OpDef, Operands, present
 from foretell.ir import expr
 from foretell.ir.dtypes import I64
 from foretell.ir.expr import Dim
@@ -74,7 +76,7 @@ def _matching_groups(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[t
         left_product, right_product = source[left], target[right]
         while left_product != right_product:
             low, _ = expr.bounds(left_product - right_product)
-            if right_end < len(target) and (low is not None and low > 0 or left_end == len(source)):
+            if right_end < len(target) and ((low is not None and low > 0) or left_end == len(source)):
                 right_product, right_end = right_product * target[right_end], right_end + 1
             elif left_end < len(source):
                 left_product, left_end = left_product * source[left_end], left_end + 1
@@ -127,9 +129,7 @@ def define_broadcast(operands: Operands, attrs: Attrs) -> Definition:
     (out,) = infer_broadcast(operands, attrs)
     axes = axes_over(out.shape)
     own = axes[out.rank - x.rank :]
-    indices = tuple(
-        0 if dim == 1 and axis.extent != 1 else axis.sym for dim, axis in zip(x.shape, own, strict=True)
-    )
+    indices = tuple(0 if dim == 1 and axis.extent != 1 else axis.sym for dim, axis in zip(x.shape, own, strict=True))
     return _single(out, axes, Load(Operand(0), indices, x.dtype))
 
 
@@ -162,7 +162,9 @@ def infer_pad(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
     shape = tuple(dim + left + right for dim, left, right in zip(x.shape, before, after, strict=True))
     if any(isinstance(dim, int) and dim < 0 for dim in shape):
         raise ValueError(f"pads {before}, {after} leave {x} with a negative dimension")
-    if text_attr(attrs, "mode") != "constant" and any(dim == 0 and out != 0 for dim, out in zip(x.shape, shape)):
+    if text_attr(attrs, "mode") != "constant" and any(
+        dim == 0 and out != 0 for dim, out in zip(x.shape, shape, strict=True)
+    ):
         raise ValueError(f"cannot pad {x} from its own elements: it has none")
     return (TensorType(x.dtype, shape),)
 
@@ -198,11 +200,11 @@ def _reflect(place: Dim, extent: Dim) -> Dim:
     return expr.minimum(place % period, period - place % period)
 
 
-_PLACE_IN = {
-    "edge": lambda place, extent: expr.minimum(expr.maximum(place, 0), extent - 1),
-    "reflect": _reflect,
-    "wrap": lambda place, extent: place % extent,
-}
+def _edge(place: Dim, extent: Dim) -> Dim:
+    return expr.minimum(expr.maximum(place, 0), extent - 1)
+
+
+_PLACE_IN: dict[str, Callable[[Dim, Dim], Dim]] = {"edge": _edge, "reflect": _reflect, "wrap": expr.mod}
 
 
 # --- Concat{axis} --------------------------------------------------------------------------------------------

@@ -33,7 +33,5 @@ def _is_gate(x: Value, gate: Value, coefficient: float, rewriter: Rewriter) -> b
     found = None if line is None else shifted(line, rewriter)
     if found is None or not agrees(found[1], top / 2, x.dtype):
         return False
-    slope = monomial_of(found[0], rewriter) if found[0] != x else None
-    if slope is None:
-        return agrees(top, 6.0, x.dtype)
+    slope = monomial_of(found[0], rewriter)
     return agrees(slope.coefficient, top / 6, x.dtype) and slope.powers == {x: 1.0}

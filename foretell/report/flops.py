@@ -1,0 +1,84 @@
+"""Arithmetic in a graph, node by node, from the definitions of its operators.
+
+Every arithmetic operation counts one, a multiply-accumulate two; moves, selects, casts and comparisons are free. The
+body of a Scan counts as often as it runs, that of a Loop once unless its trips are constant; of an If both branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretell.graph.nodes import Graph, Node
+from foretell.graph.ops.attrs import graph_attr, int_attr, ints_attr
+from foretell.graph.optable import OPS
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import definition_flops
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFlops:
+    """A node, those around it outermost first, and its operations; None if it has no definition to count in."""
+
+    node: Node
+    parents: tuple[Node, ...]
+    flops: Dim | None
+
+
+def count_flops(graph: Graph, times: Dim = 1, parents: tuple[Node, ...] = ()) -> Iterator[NodeFlops]:
+    """Every node of the graph and its subgraphs."""
+    for node in graph.nodes:
+        flops = node_flops(node)
+        yield NodeFlops(node, parents, None if flops is None else expr.mul(times, flops))
+        for subgraph in node.subgraphs:
+            yield from count_flops(subgraph, expr.mul(times, _trips(node, graph)), (*parents, node))
+
+
+def node_flops(node: Node) -> Dim | None:
+    """One run of one node without its subgraphs."""
+    define = OPS[node.op].define
+    if define is None:
+        return None if node.op == "Onnx" else 0
+    return definition_flops(define(tuple(None if value is None else value.type for value in node.inputs), node.attrs))
+
+
+def has_known_trips(node: Node, graph: Graph) -> bool:
+    """Whether `count_flops` is exact about a node's subgraphs."""
+    return not node.subgraphs or node.op == "Scan" or _loop_trips(node, graph) is not None
+
+
+def _trips(node: Node, graph: Graph) -> Dim:
+    if node.op == "Scan":
+        sequence = node.inputs[int_attr(node.attrs, "states")]
+        assert sequence is not None
+        return sequence.shape[ints_attr(node.attrs, "axes")[0]]
+    trips = _loop_trips(node, graph)
+    return 1 if trips is None else trips
+
+
+def _loop_trips(node: Node, graph: Graph) -> int | None:
+    """How often a Loop runs, if its number of trips is constant and its condition never ends it."""
+    limit = graph.constants.get(node.inputs[0]) if node.op == "Loop" and node.inputs[0] is not None else None
+    if limit is None or node.inputs[1] is not None:
+        return None
+    body = graph_attr(node.attrs, "body")
+    goes_on = body.outputs[0] == body.inputs[1] or bool(np.all(body.constants.get(body.outputs[0], False)))
+    return max(0, int(limit.reshape(-1)[0])) if goes_on else None
+
+
+def total(numbers: Sequence[Dim]) -> Dim:
+    """The sum, added in pairs so that many different symbols stay cheap."""
+    sums = list(numbers)
+    while len(sums) > 1:
+        sums = [expr.add(left, right) for left, right in zip(sums[::2], [*sums[1::2], 0], strict=False)]
+    return sums[0] if sums else 0
+
+
+def smallest(dims: Sequence[Dim]) -> dict[Sym, Dim]:
+    """The smallest positive number that each symbol may stand for."""
+    found = {symbol for dim in dims for symbol in expr.symbols(dim)}
+    ordered = sorted(found, key=lambda symbol: symbol.name)
+    return {sym: max(1, -(-sym.lo // sym.multiple_of) * sym.multiple_of, sym.multiple_of) for sym in ordered}
