@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from foretell.cli.main import main
+from foretell.integrations import onnx_backend
 
 
 def build_model() -> onnx.ModelProto:
@@ -53,14 +55,19 @@ def build_model() -> onnx.ModelProto:
 
 
 def demo() -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "demo.onnx"
-        onnx.save(build_model(), path)
+    """Check, explain and run the model with the command, then compare its result with ONNX's own reference."""
+    model = build_model()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        onnx.save(model, "demo.onnx")
         for command in ("check", "explain", "run"):
             print(f"\n$ foretell {command} demo.onnx", flush=True)
-            code = main([command, str(path)])
+            code = main([command, "demo.onnx"])
             if code:
                 return code
+    image = np.random.default_rng(0).standard_normal((4, 3, 32, 32), np.float32)
+    (ours,) = onnx_backend.run_model(model, [image])
+    (reference,) = ReferenceEvaluator(model).run(None, {"image": image})
+    print(f"\nlargest difference from the ONNX reference: {np.abs(ours - reference).max():.1e}")
     return 0
 
 

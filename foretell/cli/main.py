@@ -20,6 +20,7 @@ from foretell.report.tables import table
 from foretell.support.errors import ForetellError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from foretell.graph.nodes import Array, Graph
@@ -80,6 +81,7 @@ def explain(
     """Print the simplified graph, operator by operator, and the passes that made it."""
     from foretell.cli.inputs import parse_shapes
     from foretell.compiler import import_model, simplify
+    from foretell.report.passes import passes_json, passes_table, summarise_passes
     from foretell.support.trace import Trace
 
     output = Output(json, quiet, verbose)
@@ -87,21 +89,12 @@ def explain(
     shapes = parse_shapes(shape or ())
     with output.progress() as progress:
         progress.step("import", str(model))
-        graph = trace.start("import", lambda: import_model(model, shapes=shapes, progress=progress))
+        graph = trace.start("import", lambda: import_model(model, shapes=shapes))
         progress.step("simplify", f"{len(graph.nodes)} nodes")
         graph = simplify(graph, trace=trace)
-    shown = graph if after is None else trace.after(after)
-    rows = [
-        (record.name, record.time_ms, record.changed, len(record.after.nodes) if record.after else 0)
-        for record in trace.records
-    ]
-    columns = ("name", "time_ms", "changed", "nodes")
-    passes = [] if after or quiet else ["", table(*columns, rows=rows)]
-    output.show(
-        str(shown),
-        *passes,
-        facts={"graph": str(shown), "passes": [dict(zip(columns, row, strict=True)) for row in rows]},
-    )
+    shown = str(graph if after is None else trace.after(after))
+    passes = [] if quiet else ["", passes_table(summarise_passes(trace.records))]
+    output.show(shown, *passes, facts={"graph": shown, "passes": passes_json(trace.records)})
 
 
 @app.command()
@@ -126,20 +119,19 @@ def run(
     output = Output(json, quiet, verbose)
     with output.progress() as progress:
         progress.step("import", str(model))
-        graph = import_model(model, shapes=parse_shapes(shape or ()), progress=progress)
+        graph = import_model(model, shapes=parse_shapes(shape or ()))
         feeds = fill_feeds(load_feeds(input or (), graph.inputs), graph.inputs, seed)
         progress.step("simplify", f"{len(graph.nodes)} nodes")
         graph = simplify(graph)
         progress.step("run", "on the reference path, which is slow")
         results = evaluate(graph, feeds)
-    if save is not None:
-        _save(save, results)
+    saved = [] if save is None else _save(save, results)
     given = [_summary(name, array) for name, array in feeds.items()]
     made = [_summary(name, array) for name, array in results.items()]
-    output.show(
-        *(_summary_table(title, rows) for title, rows in (("inputs", given), ("outputs", made))),
-        facts={"inputs": given, "outputs": made},
-    )
+    parts: list[RenderableType] = [_summary_table({"input": given, "output": made})]
+    if saved:
+        parts += ["", f"saved {', '.join(saved)}"]
+    output.show(*parts, facts={"inputs": given, "outputs": made, "saved": saved})
 
 
 @app.command()
@@ -189,8 +181,10 @@ def _summary(name: str, array: Array) -> dict[str, object]:
     """The facts of one array that fit on a line. What JSON cannot say (nan, inf) is a string."""
     import numpy as np
 
+    from foretell.ir.dtypes import from_numpy
+
     values = np.asarray(array).astype(np.float64)
-    facts: dict[str, object] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    facts: dict[str, object] = {"name": name, "dtype": str(from_numpy(array.dtype)), "shape": list(array.shape)}
     for title, function in (("min", np.min), ("mean", np.mean), ("max", np.max)):
         with np.errstate(all="ignore"):
             value = float(function(values)) if values.size else float("nan")
@@ -198,18 +192,21 @@ def _summary(name: str, array: Array) -> dict[str, object]:
     return facts
 
 
-def _summary_table(title: str, summaries: list[dict[str, object]]) -> Table:
+def _summary_table(groups: dict[str, list[dict[str, object]]]) -> Table:
     columns = ("name", "dtype", "shape", "min", "mean", "max")
-    return table(*columns, rows=[tuple(facts[column] for column in columns) for facts in summaries], title=title)
+    rows = [(kind, *(facts[column] for column in columns)) for kind, group in groups.items() for facts in group]
+    return table("", *columns, rows=rows)
 
 
-def _save(folder: Path, results: dict[str, Array]) -> None:
+def _save(folder: Path, results: dict[str, Array]) -> list[str]:
+    """Write the outputs in order; the files, in that order."""
     import numpy as np
 
+    files = [folder / f"output_{index}.npy" for index in range(len(results))]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for index, array in enumerate(results.values()):
-            np.save(folder / f"output_{index}.npy", array)
+        for file, array in zip(files, results.values(), strict=True):
+            np.save(file, array)
     except OSError as error:
         raise UsageError(
             "the outputs cannot be written",
@@ -218,3 +215,4 @@ def _save(folder: Path, results: dict[str, Array]) -> None:
             got=str(error),
             hint="choose another folder",
         ) from error
+    return [str(file) for file in files]

@@ -11,17 +11,21 @@ Everything unsupported is collected and reported at once. Limits are checked on 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, defs
+from onnx.checker import ValidationError
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
+from foretell.frontend.check_functions import FunctionKey, check_functions, function_called, functions_of
 from foretell.frontend.functions import try_function_body
 from foretell.frontend.onnx_node import (
     OnnxNode,
@@ -30,6 +34,7 @@ from foretell.frontend.onnx_node import (
     check_input_types,
     object_array,
 )
+from foretell.frontend.mapped_files import quoted
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX, dims_of_proto, named_dim
 from foretell.frontend.operators import IMPORTERS
 from foretell.frontend.parameters import Parameters, count_parameters
@@ -39,11 +44,11 @@ from foretell.frontend.shape_values import MAX_KNOWN_ELEMENTS, try_shape_value
 from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node, Value
-from foretell.graph.ops.control import CONTROL
+from foretell.graph.optable import OPS
 from foretell.ir import expr
 from foretell.ir.dtypes import BOOL
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import TensorType
+from foretell.ir.tensor_expr import TensorType, definition_points
 from foretell.support.errors import (
     ConstantTooLarge,
     CyclicGraph,
@@ -52,25 +57,31 @@ from foretell.support.errors import (
     InvalidModel,
     InvalidNode,
     InvalidShape,
+    LimitExceeded,
     NestingTooDeep,
     RankTooHigh,
     TensorTooLarge,
     TooManyNodes,
+    TooManyOperands,
     UnsupportedOperators,
     UnsupportedOpset,
     UnsupportedType,
     UsageError,
 )
 from foretell.support.limits import DEFAULT_LIMITS, Limits
+from foretell.support.printable import printable
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
-BAD_NODE = (ValueError, TypeError, LookupError, ArithmeticError, InferenceError)
+BAD_NODE = (ValueError, TypeError, LookupError, ArithmeticError, InferenceError, ValidationError)
 """What importers and inference raise when a node's attributes or operands make no sense."""
-RANDOM_OPERATORS = frozenset(
-    ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
-)
 SMALL_ELEMENTS = 4096
 """Constants up to this size are computed during import, so that shapes which depend on them are known."""
+SMALL_POINTS, ALL_SMALL_POINTS = 1 << 20, 1 << 27
+"""Loop iterations that computing one of them, and all of them, may take."""
+REPEATS = 8
+"""How often the import of a loop's body may be repeated, on average over the model, to find the types it keeps."""
+LONGEST_NAME = 100
+"""Names from a model are cut to this length where they are only there to be read: one may be a gigabyte long."""
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 Shapes = Mapping[str, Sequence[int | str | None]]
@@ -117,12 +128,15 @@ def import_onnx(source: Source, *, shapes: Shapes | None = None, limits: Limits 
     """
     stored = read_onnx(source, limits)
     proto = stored.proto
-    model = _Model(stored, limits, {function_key(f): f for f in proto.functions})
-    scope = Scope(model, Builder(proto.graph.name or "model"), _opsets(proto.opset_import))
+    functions = functions_of(proto)
+    model = _Model(stored, limits, functions, check_functions(proto, functions, limits))
+    scope = Scope(model, Builder(shortened(proto.graph.name) or "model"), _model_opsets(proto))
     scope.import_inputs(proto.graph, shapes or {})
     inputs = tuple(scope.builder.inputs)
     outputs = scope.import_body(proto.graph)
     names = [info.name for info in proto.graph.output]
+    if not names:
+        raise InvalidModel("the model has no outputs", expected="at least one", got="none", hint="export it again")
     return Imported(
         graph=None if outputs is None else scope.builder.finish(outputs, names),
         operators=tuple(model.operators),
@@ -133,8 +147,15 @@ def import_onnx(source: Source, *, shapes: Shapes | None = None, limits: Limits 
     )
 
 
-def function_key(function: FunctionProto) -> tuple[str, str, str]:
-    return (function.domain, function.name, getattr(function, "overload", ""))
+def _model_opsets(proto: ModelProto) -> dict[str, int]:
+    if not proto.opset_import:
+        raise UnsupportedOpset(
+            "the model does not say which operator set it uses",
+            expected=f"opset {OLDEST_OPSET} to {NEWEST_OPSET}",
+            got="none",
+            hint="the file is damaged: export it again",
+        )
+    return _opsets(proto.opset_import)
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -142,7 +163,16 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
     A function body may use operators of the default domain without importing it.
     """
-    versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+    versions: dict[str, int] = {}
+    for entry in imports:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise DuplicateName(
+                f"the operator set of domain {quoted(entry.domain)} is imported twice",
+                expected="one version",
+                got=f"{versions[domain]} and {entry.version}",
+                hint="export the model again",
+            )
     version = versions.setdefault("", NEWEST_OPSET)
     if not 1 <= version <= NEWEST_OPSET:
         raise UnsupportedOpset(
@@ -160,15 +190,31 @@ class _Model:
 
     stored: StoredModel
     limits: Limits
-    functions: dict[tuple[str, str, str], FunctionProto]
+    functions: Mapping[FunctionKey, FunctionProto]
+    file_nodes: int
+    """Nodes of the file, with its functions expanded."""
     operators: list[OperatorUse] = field(default_factory=list)
     node_count: int = 0
+    repeated_nodes: int = 0
     fresh_dims: int = 0
+    points_left: int = ALL_SMALL_POINTS
 
     def fresh_dim(self) -> Sym:
         """A dimension that only the data will tell."""
         self.fresh_dims += 1
         return Sym(f"u{self.fresh_dims}", 0)
+
+    def forget_nodes(self, node_count: int) -> None:
+        """Go back to an earlier count, as what was imported since then is imported again."""
+        self.repeated_nodes += self.node_count - node_count
+        self.node_count = node_count
+        if self.repeated_nodes > 1000 + REPEATS * self.file_nodes:
+            raise TooManyNodes(
+                "loops inside loops carry values whose types take too long to find",
+                expected=f"to look at most {REPEATS} times at a node",
+                got="more",
+                hint="give what the loops carry fixed shapes",
+            )
 
     def count_nodes(self, number: int) -> None:
         self.node_count += number
@@ -226,7 +272,7 @@ class Scope:
         """Bind an ONNX name."""
         if name in self.names:
             raise DuplicateName(
-                f"the name {name!r} is defined twice",
+                f"the name {quoted(name)} is defined twice",
                 where=self.builder.location,
                 expected="every value defined once",
                 got="a second definition",
@@ -240,7 +286,7 @@ class Scope:
             return self.names[name]
         if self.parent is None:
             raise InvalidModel(
-                f"the name {name!r} is not defined",
+                f"the name {quoted(name)} is not defined",
                 where=self.builder.location,
                 expected="an input, an initializer or an earlier node's output",
                 got="nothing of that name",
@@ -392,6 +438,13 @@ class Scope:
         if len(set(names)) != len(names):
             raise DuplicateName("two outputs have one name", expected="distinct names", got=", ".join(names)[:200])
         found = [self.lookup(name) for name in names]
+        if _Hole.ABSENT in found:
+            raise InvalidModel(
+                f"the output {quoted(names[found.index(_Hole.ABSENT)])} stands for nothing",
+                expected="a value that a node makes",
+                got="an optional output that its node does not have",
+                hint="the file is damaged or was edited by hand",
+            )
         values = [value for value in found if isinstance(value, Value)]
         return values if len(values) == len(found) else None
 
@@ -412,9 +465,9 @@ class Scope:
         for number, before in enumerate(needs):
             for need in before:
                 users[need].add(number)
-        ready = [number for number, count in enumerate(missing) if count == 0]
+        ready = deque(number for number, count in enumerate(missing) if count == 0)
         while ready:
-            number = ready.pop(0)
+            number = ready.popleft()
             order.append(number)
             for user in sorted(users[number]):
                 missing[user] -= 1
@@ -436,9 +489,10 @@ class Scope:
     def import_node(self, proto: NodeProto) -> None:
         """Import one node and bind its outputs."""
         location = _location(proto, self.prefix)
+        self._check_operands(proto, location)
         outer_location, outer_hint = self.builder.location, self.builder.hint
         self.builder.location = location
-        self.builder.hint = next((name for name in proto.output if name), proto.op_type)
+        self.builder.hint = shortened(next((name for name in proto.output if name), proto.op_type))
         found = [self.lookup(name) if name else _Hole.ABSENT for name in proto.input]
         inputs = tuple(value if isinstance(value, Value) else None for value in found)
         results: Sequence[Value | None] | None = None
@@ -450,26 +504,44 @@ class Scope:
             except Unsupported as reason:
                 if not self.reports:
                     raise
-                self._record(proto, location, "unsupported", f"{proto.op_type}: {reason}")
+                self._record(proto, location, "unsupported", f"{shortened(proto.op_type)}: {reason}")
             except BAD_NODE as failure:
                 raise InvalidNode(
-                    f"{proto.op_type} cannot be imported: {_first_line(failure)}",
+                    f"{shortened(proto.op_type)} cannot be imported: {_first_line(failure)}",
                     where=location,
                     expected="operands and attributes as the ONNX operator demands",
-                    got=", ".join(str(value.type) if value else "none" for value in inputs) or "no inputs",
+                    got=", ".join(str(value.type) if value else "none" for value in inputs[:20])[:300] or "no inputs",
                     hint="the file may be damaged; onnx.checker.check_model may say more",
                 ) from failure
+            except LimitExceeded as failure:
+                failure.where = failure.where or location
+                raise
         for number, name in enumerate(proto.output):
             if name:
                 value = _Hole.UNSUPPORTED if results is None else results[number]
                 self.define(name, _Hole.ABSENT if value is None else value)
         self.builder.location, self.builder.hint = outer_location, outer_hint
 
+    def _check_operands(self, proto: NodeProto, location: str) -> None:
+        count, limit = len(proto.input) + len(proto.output) + len(proto.attribute), self.model.limits.operands
+        if count > limit:
+            raise TooManyOperands(
+                "a node has too many inputs, outputs and attributes",
+                where=location,
+                expected=f"at most {limit:,}",
+                got=f"{count:,}",
+                hint="raise Limits.operands if you trust the file",
+            )
+        if not proto.op_type:
+            raise InvalidNode(
+                "a node names no operator", where=location, expected="an operator", got="none", hint="export it again"
+            )
+
     def _import_operator(
         self, proto: NodeProto, inputs: tuple[Value | None, ...], location: str
     ) -> Sequence[Value | None]:
         attributes = self._bound_attributes(proto)
-        function = self.model.functions.get((proto.domain, proto.op_type, getattr(proto, "overload", "")))
+        function = self.model.functions.get(function_called(proto))
         start = len(self.builder.nodes)
         if function is not None:
             self._record(proto, location, "decomposed")
@@ -489,7 +561,7 @@ class Scope:
         value = try_shape_value(node)
         if value is not None:
             return (self.dims_value(value[0], value[1]),), "native"
-        importer = IMPORTERS.get((node.proto.domain, node.op_type))
+        importer = IMPORTERS.get((node.schema.domain, node.op_type))
         result = importer(node) if importer is not None else None
         if result is not None:
             results = result if isinstance(result, tuple) else (result,)
@@ -595,24 +667,24 @@ class Scope:
             if not attribute.ref_attr_name:
                 bound[attribute.name] = attribute
             elif attribute.ref_attr_name in self.attributes:
-                given = AttributeProto()
-                given.CopyFrom(self.attributes[attribute.ref_attr_name])
-                given.name = attribute.name
-                bound[attribute.name] = given
+                given = self.attributes[attribute.ref_attr_name]
+                if given.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+                    raise Unsupported("a subgraph that is an attribute of a function")
+                bound[attribute.name] = given  # under the name it has there; a copy could be of any size
         return bound
 
     def _record(self, proto: NodeProto, location: str, status: str, reason: str = "") -> None:
         if self.reports:
-            self.model.operators.append(OperatorUse(proto.op_type, proto.domain, location, status, reason))
+            op_type, domain = shortened(proto.op_type), shortened(proto.domain)
+            self.model.operators.append(OperatorUse(op_type, domain, location, status, reason))
 
     def _record_blocked(self, proto: NodeProto, location: str) -> None:
         """Say of a node whose inputs cannot be had what its operator alone tells."""
-        key = (proto.domain, proto.op_type, getattr(proto, "overload", ""))
         try:
-            if key not in self.model.functions and not self._is_known(proto):
+            if function_called(proto) not in self.model.functions and not self._is_known(proto):
                 raise Unsupported(NO_DEFINITION)
         except Unsupported as reason:
-            self._record(proto, location, "unsupported", f"{proto.op_type}: {reason}")
+            self._record(proto, location, "unsupported", f"{shortened(proto.op_type)}: {reason}")
         else:
             self._record(proto, location, "blocked")
 
@@ -650,7 +722,7 @@ class Scope:
                 got=str(type),
                 hint="the file is damaged, or was made to do harm",
             )
-        smallest = expr.bounds(expr.mul(type.elements, type.dtype.itemsize))[0] or 0
+        smallest = prod(max(0, expr.bounds(dim)[0] or 0) for dim in type.shape) * type.dtype.itemsize
         limit = limits.constant_bytes if constant else limits.tensor_bytes
         if smallest > limit:
             kind, name = (ConstantTooLarge, "constant_bytes") if constant else (TensorTooLarge, "tensor_bytes")
@@ -680,19 +752,34 @@ class Scope:
         inputs = [None if value is None else self.builder.constants.get(value) for value in node.inputs]
         if any(array is None and value is not None for array, value in zip(inputs, node.inputs, strict=True)):
             return None
-        if node.op in CONTROL and (node.op != "Onnx" or not inputs or node.attrs["op_type"] in RANDOM_OPERATORS):
-            return None
         if node.symbols or any(array is not None and array.size > SMALL_ELEMENTS for array in inputs):
             return None
         for value in node.outputs:
             elements = value.type.elements
             if not isinstance(elements, int) or elements > SMALL_ELEMENTS:
                 return None
+        if not self._spend_points(node):
+            return None
         try:
             arrays = evaluate_node(node, inputs, {})
         except EvaluationError:
             return None
         return [array if array.flags.owndata else array.copy() for array in arrays]
+
+    def _spend_points(self, node: Node) -> bool:
+        """Whether there is time to compute the node: a small result may take any number of steps.
+
+        Control flow and what the reference runs are left alone, as nothing tells how long they take.
+        """
+        define = OPS[node.op].define
+        if define is None:
+            return False
+        operands = tuple(None if value is None else value.type for value in node.inputs)
+        points = definition_points(define(operands, node.attrs))
+        if not isinstance(points, int) or points > min(SMALL_POINTS, self.model.points_left):
+            return False
+        self.model.points_left -= points
+        return True
 
 
 def _is_unchanged(schema: OpSchema) -> bool:
@@ -718,7 +805,13 @@ def free_names(node: NodeProto) -> list[str]:
 def _location(proto: NodeProto, prefix: str) -> str:
     """How errors and reports name a node: its name, or its operator and first output."""
     output = next((name for name in proto.output if name), "")
-    return prefix + (proto.name or f"{proto.op_type}({output})")
+    return prefix[-2 * LONGEST_NAME :] + (shortened(proto.name) or f"{shortened(proto.op_type)}({shortened(output)})")
+
+
+def shortened(name: str) -> str:
+    """A name as it may stand in a report: of bounded length, on one line."""
+    short = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+    return short if short.isprintable() else printable(short.replace("\n", " "))
 
 
 def _first_line(failure: BaseException) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, numpy_helper
+from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 from onnx.reference.ops._op_list import load_op
 from onnx.shape_inference import infer_node_outputs
 
@@ -15,6 +17,13 @@ from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import TensorType
 
 NO_DEFINITION = "foretell has no definition and onnx has no reference for it"
+LOADERS: dict[str, Callable[[str, str, int], object]] = {
+    "": load_op,
+    "ai.onnx.ml": aionnxml.load_op,
+    "ai.onnx.preview": aionnx_preview.load_op,
+    "ai.onnx.preview.training": aionnx_preview_training.load_op,
+}
+"""How the onnx package finds its reference for an operator of a domain."""
 MAX_DATA_ELEMENTS = 1024
 """Constant inputs up to this size are shown to shape inference."""
 
@@ -24,7 +33,7 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
 
     `rank` is that of the outputs, where the importer knows more than onnx's inference.
     """
-    domain = "" if node.proto.domain == "ai.onnx" else node.proto.domain
+    domain = node.schema.domain
     if not has_reference(domain, node.op_type, node.version):
         raise Unsupported(NO_DEFINITION)
     proto = _standalone(node)
@@ -48,7 +57,7 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
 def has_reference(domain: str, op_type: str, version: int) -> bool:
     """Whether the onnx package can run the operator."""
     try:
-        load_op(domain, op_type, version)
+        LOADERS[domain](domain, op_type, version)
     except (ValueError, KeyError, ImportError, NotImplementedError, RuntimeError, AttributeError):
         return False
     return True
@@ -56,7 +65,7 @@ def has_reference(domain: str, op_type: str, version: int) -> bool:
 
 def _standalone(node: OnnxNode) -> NodeProto:
     """The node with attributes bound and names that cannot clash."""
-    proto = NodeProto(op_type=node.op_type, domain=node.proto.domain, name=node.location)
+    proto = NodeProto(op_type=node.op_type, domain=node.schema.domain, name=node.location)
     proto.input.extend("" if value is None else f"i{number}" for number, value in enumerate(node.inputs))
     proto.output.extend(f"o{number}" if name else "" for number, name in enumerate(node.proto.output))
     for attribute in node.attributes.values():

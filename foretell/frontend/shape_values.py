@@ -43,9 +43,10 @@ def try_shape_value(node: OnnxNode) -> tuple[Elements, TensorType] | None:
     if any(known is None and value is not None for known, value in zip(operands, node.inputs, strict=True)):
         return None
     result = rule(node, operands)
-    if result is None or result.size > MAX_KNOWN_ELEMENTS:
+    elements = np.asarray(result, dtype=object)  # numpy makes a bare object of a result of rank 0
+    if result is None or elements.size > MAX_KNOWN_ELEMENTS:
         return None
-    return _typed(np.asarray(result, dtype=object), _result_dtype(node))
+    return _typed(elements, _result_dtype(node))
 
 
 def _typed(elements: Elements, dtype: DType) -> tuple[Elements, TensorType]:

@@ -17,7 +17,7 @@ from typing import Final, NoReturn, cast
 import onnx
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from foretell.support.errors import FileTooLarge, NestingTooDeep, TooManyNodes, UnreadableModel
+from foretell.support.errors import FileTooLarge, NestingTooDeep, TooManyNodes, TooManyOperands, UnreadableModel
 from foretell.support.limits import Limits
 
 PAYLOAD_BYTES: Final = 4096
@@ -35,6 +35,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES = 10
 _TAG_MAX = (1 << 32) - 1
 _TOKEN_BYTES = 16  # random; the rest of a key is a number
+_OTHER_NODE_FIELDS = 8  # name, operator, domain, documentation and the like
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ def strip_payloads(data: memoryview, limits: Limits, where: str) -> Stripped:
     when protobuf would have to allocate more than `limits` allow. `where` names the model in their messages.
     """
     scanner = _Scanner(data, limits, where)
+    if len(data) > 2 * limits.nodes:  # a node takes two bytes at least
+        scanner.count_nodes()
     edits = scanner.scan(_MODEL, 0, len(data), depth=1, graphs=0)
     kept = _Edits(data, 0) if edits is None else edits
     kept.finish(len(data))
@@ -144,6 +147,23 @@ _GRAPH = _MESSAGES["GraphProto"]
 _NODE = _MESSAGES["NodeProto"]
 
 
+def _paths_to_nodes() -> dict[str, dict[int, _Message]]:
+    """For each message that can hold a node, however deep: its fields, by tag, that lead there."""
+    paths: dict[str, dict[int, _Message]] = {_NODE.name: {}}
+    grew = True
+    while grew:
+        grew = False
+        for message in _MESSAGES.values():
+            found = {tag: entry.message for tag, entry in message.by_tag.items() if entry.message is not None}
+            leading = {tag: inner for tag, inner in found.items() if inner.name in paths}
+            if leading and leading != paths.get(message.name):
+                paths[message.name], grew = leading, True
+    return paths
+
+
+_PATHS_TO_NODES = _paths_to_nodes()
+
+
 class _Edits:
     """A message as pieces: runs of its own bytes, and what replaces the bytes between them."""
 
@@ -181,7 +201,32 @@ class _Scanner:
         self._nodes = 0
         self._fields = 0
         self._fields_allowed = limits.nodes * FIELDS_PER_NODE
+        self._operands_allowed = limits.operands + _OTHER_NODE_FIELDS
         self.payloads: dict[bytes, memoryview] = {}
+
+    def count_nodes(self) -> None:
+        """Refuse too many nodes before anything is looked at closely, which takes several times as long."""
+        data, nodes = self._data, 0
+        waiting: list[tuple[_Message, int, int]] = [(_MODEL, 0, len(data))]
+        while waiting:
+            message, position, end = waiting.pop()
+            leading = _PATHS_TO_NODES[message.name]
+            while position < end:
+                field_start = position
+                tag, position = data[position], position + 1
+                if tag > 0x7F:
+                    tag, position = self._varint(field_start, end)
+                if tag & 7 != _LENGTH:
+                    position = self._skip_number(tag & 7, field_start, position, end)
+                    continue
+                length, position = self._varint(position, end)
+                position += length
+                inner = leading.get(tag)
+                if inner is not None and position <= end:
+                    waiting.append((inner, position - length, position))
+                    nodes += inner is _NODE
+            if nodes > self._limits.nodes:
+                self._fail_count("nodes", self._limits.nodes)
 
     def scan(self, message: _Message, start: int, end: int, *, depth: int, graphs: int) -> _Edits | None:
         """Walk the message at [start, end); its edits, or None when it stays as it is.
@@ -193,12 +238,19 @@ class _Scanner:
         data, by_tag = self._data, message.by_tag
         edits: _Edits | None = None
         position = start
+        own_fields = 0
         while position < end:
             self._fields += 1
             if self._fields > self._fields_allowed:
                 self._fail_count("fields", self._fields_allowed)
+            own_fields += 1
+            if own_fields > self._operands_allowed and message is _NODE:
+                self._fail_operands(start)
             field_start = position
-            tag, position = self._varint(position, end)
+            # A number of one byte is read here, not by a call: this loop is most of the time of reading a model.
+            tag, position = data[position], position + 1
+            if tag > 0x7F:
+                tag, position = self._varint(field_start, end)
             known = by_tag.get(tag)
             if known is None:
                 self._check_unknown(message, tag, field_start)
@@ -210,6 +262,8 @@ class _Scanner:
             position = body + length
             if position > end:
                 self._fail("a field ends after the message that holds it", field_start, end - body, length)
+            if known is not None and known.kind is _Kind.OTHER:
+                continue
             replacement = self._replacement(known, body, position, depth, graphs)
             if replacement is not None:
                 edits = edits or _Edits(data, start)
@@ -298,6 +352,15 @@ class _Scanner:
             expected=f"at most {allowed:,} {counted}",
             got="more",
             hint="raise Limits.nodes if you trust the model",
+        )
+
+    def _fail_operands(self, offset: int) -> NoReturn:
+        raise TooManyOperands(
+            "a node has too many inputs, outputs and attributes",
+            where=f"{self._where}, byte {offset}",
+            expected=f"at most {self._limits.operands:,}",
+            got="more",
+            hint="raise Limits.operands if you trust the model",
         )
 
     def _fail(self, what: str, offset: int, room: int, wanted: int) -> NoReturn:

@@ -23,6 +23,7 @@ from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import (
     Apply,
     Axis,
+    Buffer,
     Cast,
     Const,
     Definition,
@@ -70,6 +71,7 @@ class _Points:
     filled: Sequence[Array]
 
     def array(self, source: Source) -> Array:
+        assert not isinstance(source, Buffer), "a lowered load has no meaning here"
         array = self.operands[source.index] if isinstance(source, Operand) else self.filled[source.index]
         assert array is not None, f"{source} is absent"
         return array

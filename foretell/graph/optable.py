@@ -8,8 +8,23 @@ from foretell.graph.ops.elementwise import ELEMENTWISE
 from foretell.graph.ops.movement import MOVEMENT
 from foretell.graph.ops.normalisation import NORMALISATION
 from foretell.graph.ops.op import OpDef
+from foretell.graph.ops.placement import PLACEMENT
 from foretell.graph.ops.quantise import QUANTISE
 from foretell.graph.ops.reduction import REDUCTION
+from foretell.graph.ops.resample import RESAMPLE
+from foretell.graph.ops.sample import SAMPLE
 from foretell.graph.ops.window import WINDOW
 
-OPS: dict[str, OpDef] = ELEMENTWISE | MOVEMENT | REDUCTION | CONTRACTION | NORMALISATION | QUANTISE | WINDOW | CONTROL
+OPS: dict[str, OpDef] = {
+    **ELEMENTWISE,
+    **MOVEMENT,
+    **REDUCTION,
+    **CONTRACTION,
+    **NORMALISATION,
+    **QUANTISE,
+    **WINDOW,
+    **SAMPLE,
+    **RESAMPLE,
+    **PLACEMENT,
+    **CONTROL,
+}

@@ -1,4 +1,9 @@
-"""foretell as an ONNX backend: `prepare`, `run_model`, `run_node`, `supports_device`."""
+"""foretell as an ONNX backend: `prepare`, `run_model`, `run_node`, `supports_device`.
+
+from foretell.integrations import onnx_backend
+
+(y,) = onnx_backend.prepare(model).run([x])     # inputs in order, or by name: run({"x": x})
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from foretell.compiler import import_model, simplify
+from foretell.frontend.import_onnx import NEWEST_OPSET
 from foretell.graph.evaluate import evaluate
-from foretell.graph.nodes import Graph
-from foretell.support.errors import InputError
+from foretell.graph.nodes import Array, Graph
+from foretell.support.errors import InputError, ModelError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +30,16 @@ class ForetellRep(BackendRep):
     graph: Graph
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs for inputs given in order, or by name."""
-        names = [value.name for value in self.graph.inputs]
+        """Outputs for inputs given in order, or by name; an input is an array or a TensorProto."""
         if isinstance(inputs, Mapping):
             feeds = {str(name): _as_array(array) for name, array in inputs.items()}
         else:
+            names = [value.name for value in self.graph.inputs]
             arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-            if len(arrays) != len(names):
-                raise InputError(
-                    "wrong number of inputs",
-                    expected=f"{len(names)}: {', '.join(names)}",
-                    got=str(len(arrays)),
-                    hint="pass one array for every input of the model",
-                )
-            feeds = dict(zip(names, (_as_array(array) for array in arrays), strict=True))
+            _check_count("the model", names, len(arrays))
+            feeds = {name: _as_array(array) for name, array in zip(names, arrays, strict=True)}
         outputs = evaluate(self.graph, feeds)
         return namedtupledict("Outputs", list(outputs))(*outputs.values())
-
-
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
-    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
 class ForetellBackend(Backend):
@@ -51,10 +47,20 @@ class ForetellBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether the model can be run."""
+        try:
+            import_model(model)
+        except ModelError:
+            return False
         return cls.supports_device(device)
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> ForetellRep:
+        """Import and simplify a model; what cannot be run is an error that names every such node."""
+        if not cls.supports_device(device):
+            raise UsageError(
+                "the device is not supported", expected="CPU", got=device, hint="leave it out, or ask supports_device"
+            )
         return ForetellRep(simplify(import_model(model)))
 
     @classmethod
@@ -65,22 +71,44 @@ class ForetellBackend(Backend):
     def run_node(
         cls, node: NodeProto, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Run one node on arrays; `opset_version` chooses the operator set."""
+        """Run one node on one array per input it names; `opset_version` is that of its domain, else the newest."""
+        names = [name for name in node.input if name]
         arrays = [_as_array(array) for array in inputs]
-        infos = [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in zip((name for name in node.input if name), arrays, strict=True)
-        ]
-        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        graph = helper.make_graph([node], "node", infos, outputs)
-        version = kwargs.get("opset_version", 28)
-        return cls.run_model(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)]), arrays
-        )
+        _check_count(node.op_type, names, len(arrays))
+        feeds = dict(zip(names, arrays, strict=True))
+        return cls.run_model(_model_of(node, feeds, kwargs.get("opset_version")), feeds, device)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
+        """Only the CPU, also spelled `CPU:0`."""
         return device.split(":")[0].upper() == "CPU"
+
+
+def _check_count(what: str, names: Sequence[str], count: int) -> None:
+    """Raise `InputError` unless there is one array per name."""
+    if count != len(names):
+        raise InputError(
+            f"{what} takes another number of inputs",
+            expected=f"{len(names)}: {', '.join(names)}" if names else "none",
+            got=str(count),
+            hint="pass one array for every input, in the model's order or by name",
+        )
+
+
+def _as_array(value: Any) -> Array:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def _model_of(node: NodeProto, feeds: Mapping[str, Array], version: int | None) -> ModelProto:
+    """A model of just this node."""
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    newest = min(NEWEST_OPSET, defs.onnx_opset_version())  # the newest of other domains too: none counts higher
+    opset = helper.make_opsetid(node.domain, newest if version is None else version)
+    return helper.make_model(helper.make_graph([node], "node", inputs, outputs), opset_imports=[opset])
 
 
 is_compatible = ForetellBackend.is_compatible

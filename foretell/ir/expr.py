@@ -8,14 +8,23 @@ expressions. So `a + b - a` is `b`, equality is `==`, and a result that is const
     (n + m) * 2 - m     ->  2*n + m
     (n * 4) // 2        ->  2*n
     (4 * n + 3) // 4    ->  n
+
+An expression has at most `MAX_WEIGHT` atoms, `MAX_DEPTH` inside one another, and coefficients of `MAX_BITS` bits: a
+few nodes that square a dimension again and again would otherwise ask for any amount of time (`ShapeTooComplex`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 from typing import TypeAlias
+
+from foretell.support.errors import ShapeTooComplex
+
+MAX_WEIGHT = 512
+MAX_DEPTH = 32
+MAX_BITS = 256
 
 Dim: TypeAlias = "int | Expr"
 """A dimension or an index: known now, or an expression over symbols."""
@@ -85,6 +94,17 @@ class Op(Expr):
     kind: str
     left: Dim
     right: Dim
+    weight: int = field(init=False, compare=False)
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        weight, depth = (
+            1 + weight_of(self.left) + weight_of(self.right),
+            1 + max(map(depth_of, (self.left, self.right))),
+        )
+        _check_size(weight, depth)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "depth", depth)
 
     def __str__(self) -> str:
         if self.kind in ("min", "max"):
@@ -102,6 +122,16 @@ class Poly(Expr):
     """A sum of at least two terms, or one term that is not just an atom."""
 
     terms: Terms
+    weight: int = field(init=False, compare=False)
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        weight = sum(1 + sum(map(weight_of, monomial)) for monomial, _ in self.terms)
+        depth = max(depth_of(atom) for monomial, _ in self.terms for atom in (*monomial, 0))
+        bits = max(coefficient.bit_length() for _, coefficient in self.terms)
+        _check_size(weight, depth, bits)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "depth", depth)
 
     def __str__(self) -> str:
         text = ""
@@ -114,6 +144,26 @@ class Poly(Expr):
         return text
 
     __repr__ = __str__
+
+
+def weight_of(value: Dim) -> int:
+    """How many atoms there are to look at."""
+    return value.weight if isinstance(value, (Op, Poly)) else int(isinstance(value, Sym))
+
+
+def depth_of(value: Dim) -> int:
+    """How deep divisions, remainders, minima and maxima stand in one another."""
+    return value.depth if isinstance(value, (Op, Poly)) else 0
+
+
+def _check_size(weight: int, depth: int = 0, bits: int = 0) -> None:
+    if weight > MAX_WEIGHT or depth > MAX_DEPTH or bits > MAX_BITS:
+        raise ShapeTooComplex(
+            "a dimension is too complicated an expression",
+            expected=f"at most {MAX_WEIGHT} symbols and operations, {MAX_DEPTH} deep, and numbers of {MAX_BITS} bits",
+            got=f"{weight}, {depth} deep, {bits} bits",
+            hint="bind the symbolic dimensions of the inputs: shapes={...}",
+        )
 
 
 def _parenthesised(value: Dim) -> str:
@@ -135,6 +185,7 @@ def terms_of(value: Dim) -> Terms:
 
 
 def _from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Dim:
+    terms = _joined_remainders(terms)
     kept = sorted(((m, c) for m, c in terms.items() if c), key=lambda item: (-len(item[0]), str(item[0])))
     if not kept:
         return 0
@@ -145,6 +196,22 @@ def _from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Dim:
         if len(monomial) == 1 and coefficient == 1:
             return monomial[0]
     return Poly(tuple(kept))
+
+
+def _joined_remainders(terms: Mapping[tuple[Atom, ...], int]) -> Mapping[tuple[Atom, ...], int]:
+    """c*a*(x // a) + c*(x % a) is c*x: what makes a reshape of a reshape disappear from addresses."""
+    for monomial, coefficient in terms.items():
+        for position, atom in enumerate(monomial):
+            if not (isinstance(atom, Op) and atom.kind == "%" and coefficient):
+                continue
+            quotient, rest = floordiv(atom.left, atom.right), monomial[:position] + monomial[position + 1 :]
+            whole = mul(mul(quotient, atom.right), _from_terms({rest: coefficient}))
+            partner = terms_of(whole)
+            if len(partner) == 1 and terms.get(partner[0][0]) == partner[0][1]:
+                left = {m: c for m, c in terms.items() if m not in (monomial, partner[0][0])}
+                joined = mul(atom.left, _from_terms({rest: coefficient}))
+                return dict(terms_of(add(_from_terms(left), joined)))
+    return terms
 
 
 def add(left: Dim, right: Dim) -> Dim:
@@ -159,9 +226,11 @@ def add(left: Dim, right: Dim) -> Dim:
 def mul(left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
         return left * right
+    left_terms, right_terms = terms_of(left), terms_of(right)
+    _check_size(len(left_terms) * len(right_terms))
     product: dict[tuple[Atom, ...], int] = {}
-    for left_monomial, left_coefficient in terms_of(left):
-        for right_monomial, right_coefficient in terms_of(right):
+    for left_monomial, left_coefficient in left_terms:
+        for right_monomial, right_coefficient in right_terms:
             monomial = tuple(sorted(left_monomial + right_monomial, key=str))
             product[monomial] = product.get(monomial, 0) + left_coefficient * right_coefficient
     return _from_terms(product)
@@ -171,6 +240,8 @@ def floordiv(left: Dim, right: Dim) -> Dim:
     """Floor division, as Python's `//`; the divisor must not be zero."""
     if isinstance(left, int) and isinstance(right, int):
         return left // right
+    if isinstance(left, Op) and left.kind == "//" and _is_positive(left.right) and _is_positive(right):
+        return floordiv(left.left, mul(left.right, right))  # (x // a) // b is x // (a * b)
     quotient, rest = _divide_terms(left, right)
     if rest == 0:
         return quotient
@@ -181,6 +252,11 @@ def floordiv(left: Dim, right: Dim) -> Dim:
         common = _content(rest, right)
         return add(quotient, Op("//", _scaled_down(rest, common), right // common))
     return Op("//", left, right)
+
+
+def _is_positive(value: Dim) -> bool:
+    low, _ = bounds(value)
+    return low is not None and low > 0
 
 
 def mod(left: Dim, right: Dim) -> Dim:

@@ -82,7 +82,28 @@ class Local:
         return f"t{self.index}"
 
 
-Source: TypeAlias = Operand | Local
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A dense row-major tensor in memory: what operands and stages become once they are lowered to loops.
+
+    `scope` says where it lives: `table` (its address is an entry of the table the caller passes: inputs, outputs,
+    constants and the arena), `stack` (an array of a kernel's frame, sizes known) or `register` (a few values).
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    scope: str = "table"
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+    def __str__(self) -> str:
+        return f"%{self.name}"
+
+
+Source: TypeAlias = Operand | Local | Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +252,14 @@ def stage_flops(stage: Stage) -> Dim:
     points = expr.product(tuple(axis.extent for axis in stage.axes + stage.reduction_axes))
     per_point = operation_count(stage.body) + (0 if stage.reduction is None else 1)
     return expr.mul(points, per_point)
+
+
+def definition_points(definition: Definition) -> Dim:
+    """Iterations of all loops of all stages."""
+    total: Dim = 0
+    for stage in definition.stages:
+        total = expr.add(total, expr.product(tuple(axis.extent for axis in stage.axes + stage.reduction_axes)))
+    return total
 
 
 def definition_flops(definition: Definition) -> Dim:

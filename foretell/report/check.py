@@ -12,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.frontend.import_onnx import Imported, OperatorUse, Shapes, Source, import_onnx
-from foretell.graph.nodes import Graph
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import TensorType
-from foretell.report.flops import NodeFlops, count_flops, has_known_trips, smallest, total
+from foretell.report.flops import NodeFlops, count_flops, smallest, total
 from foretell.report.tables import plain
 from foretell.report.units import percent, plural, short_number
 from foretell.support.limits import DEFAULT_LIMITS, Limits
@@ -56,7 +55,7 @@ class OperatorReport:
 
     @property
     def name(self) -> str:
-        return f"{self.domain}.{self.op_type}" if self.domain not in ("", "ai.onnx") else self.op_type
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
     @property
     def count(self) -> int:
@@ -91,8 +90,10 @@ class CheckReport:
     flops: Dim | None
     sample: Mapping[Sym, Dim]
     """What symbols stand for where a number is shown for an expression."""
-    uncounted: int
-    """Nodes whose flops are not known: on the reference, or repeated as the data tells."""
+    uncounted_nodes: int
+    """Nodes whose flops are not known, as they run on the reference."""
+    counted_once: int
+    """Loops and branches whose path only the data tells: each body counts as if it ran once."""
     unsupported: tuple[OperatorUse, ...]
 
     @property
@@ -118,7 +119,8 @@ class CheckReport:
             "flops": self.flops if isinstance(self.flops, int) else None,
             "flops_expression": None if self.flops is None else str(self.flops),
             "flops_sample": {"flops": self.sample_flops, "at": {str(sym): dim for sym, dim in self.sample.items()}},
-            "flops_uncounted_nodes": self.uncounted,
+            "flops_uncounted_nodes": self.uncounted_nodes,
+            "flops_counted_once": self.counted_once,
             "operators": [operator.to_json() for operator in self.operators],
             "unsupported": [
                 {"where": use.location, "domain": use.domain, "op_type": use.op_type, "reason": use.reason}
@@ -134,7 +136,7 @@ class CheckReport:
         yield Text()
         yield _operator_table(self, options.max_width, has_bars=console.is_terminal and not options.ascii_only)
         yield Text()
-        yield from _legend(self)
+        yield _legend(self)
         if self.unsupported:
             yield Text()
             yield _unsupported_table(self)
@@ -161,7 +163,8 @@ def check_model(source: Source, shapes: Shapes | None = None, limits: Limits = D
         operators=_operators(imported, counted, flops, sample),
         flops=flops,
         sample=sample,
-        uncounted=0 if imported.graph is None else _uncounted(imported.graph),
+        uncounted_nodes=sum(entry.flops is None for entry in counted),
+        counted_once=sum(not entry.has_known_trips for entry in counted),
         unsupported=tuple(use for use in imported.operators if use.status == "unsupported"),
     )
 
@@ -172,21 +175,16 @@ def _name(source: Source) -> str:
     return "model" if isinstance(source, bytes) else source.graph.name or "model"
 
 
-def _uncounted(graph: Graph) -> int:
-    here = sum(node.op == "Onnx" or not has_known_trips(node, graph) for node in graph.nodes)
-    return here + sum(_uncounted(subgraph) for node in graph.nodes for subgraph in node.subgraphs)
-
-
 # --- operators -----------------------------------------------------------------------------------------------
 
 
 def _operators(
     imported: Imported, counted: list[NodeFlops], flops: Dim | None, sample: Mapping[Sym, Dim]
 ) -> tuple[OperatorReport, ...]:
-    """One entry per operator, those with the most flops first."""
+    """One entry per operator: what cannot run, then what has the most flops, then what is used most."""
     statuses: dict[OperatorKey, Counter[str]] = {}
     for use in imported.operators:
-        statuses.setdefault((use.domain, use.op_type), Counter())[use.status] += 1
+        statuses.setdefault(_key(use), Counter())[use.status] += 1
     groups: dict[OperatorKey | None, list[NodeFlops]] = {}
     for entry, key in _attributed(counted, imported.operators):
         groups.setdefault(key, []).append(entry)
@@ -199,8 +197,14 @@ def _operators(
         found = {status: statuses[key][status] for status in STATUSES if statuses[key][status]}
         return OperatorReport(*key, found, Counter(entry.node.op for entry in entries), own, share)
 
-    reports = [report(key) for key in statuses]
-    return tuple(sorted(reports, key=lambda operator: (-operator.share, -operator.count, operator.name)))
+    def order(operator: OperatorReport) -> tuple[bool, float, int, str]:
+        return "unsupported" not in operator.statuses, -operator.share, -operator.count, operator.name
+
+    return tuple(sorted((report(key) for key in statuses), key=order))
+
+
+def _key(use: OperatorUse) -> OperatorKey:
+    return "" if use.domain == "ai.onnx" else use.domain, use.op_type
 
 
 def _attributed(
@@ -209,7 +213,7 @@ def _attributed(
     """Each graph node with the ONNX operator that it came from."""
     by_location: dict[str, OperatorKey] = {}
     for use in uses:
-        by_location.setdefault(use.location, (use.domain, use.op_type))
+        by_location.setdefault(use.location, _key(use))
     for entry in counted:
         locations = (entry.node.location, *(parent.location for parent in reversed(entry.parents)))
         owners = (_owner(location, by_location) for location in locations)
@@ -272,9 +276,10 @@ def _flops_lines(report: CheckReport) -> Iterator[Text]:
     yield plain(f"{short_number(report.sample_flops)} where {at}" if at else short_number(report.sample_flops))
     if at:
         yield plain(_shortened(str(report.flops), MAX_EXPRESSION_WIDTH), "dim")
-    if report.uncounted:
-        nodes = plural(report.uncounted, "node")
-        yield Text(f"and those of {nodes} on the reference or in loops and branches that only data decides", "dim")
+    if report.uncounted_nodes:
+        yield Text(f"not counted: {plural(report.uncounted_nodes, 'node')} on the reference", "dim")
+    if report.counted_once:
+        yield Text(f"counted once: the bodies of {plural(report.counted_once, 'node')} that data decides on", "dim")
 
 
 def _shortened(text: str, length: int) -> str:
@@ -331,11 +336,13 @@ def _becomes_text(operator: OperatorReport) -> Text:
     return plain(" + ".join(parts) or "known while importing", "dim")
 
 
-def _legend(report: CheckReport) -> Iterator[Text]:
+def _legend(report: CheckReport) -> Table:
     """What each status in the table means."""
+    legend = Table.grid(padding=(0, 2))
     for status, (style, meaning) in STATUSES.items():
         if any(status in operator.statuses for operator in report.operators):
-            yield Text.assemble(Text(f"{status:<12}", style), Text(meaning, "dim"))
+            legend.add_row(Text(status, style), Text(meaning, "dim"))
+    return legend
 
 
 def _unsupported_table(report: CheckReport) -> Table:

@@ -26,15 +26,17 @@ class NodeFlops:
     node: Node
     parents: tuple[Node, ...]
     flops: Dim | None
+    has_known_trips: bool
+    """Whether it is known how often its subgraphs run; where it is not, they count once."""
 
 
 def count_flops(graph: Graph, times: Dim = 1, parents: tuple[Node, ...] = ()) -> Iterator[NodeFlops]:
     """Every node of the graph and its subgraphs."""
     for node in graph.nodes:
-        flops = node_flops(node)
-        yield NodeFlops(node, parents, None if flops is None else expr.mul(times, flops))
+        flops, trips = node_flops(node), _trips(node, graph)
+        yield NodeFlops(node, parents, None if flops is None else expr.mul(times, flops), trips is not None)
         for subgraph in node.subgraphs:
-            yield from count_flops(subgraph, expr.mul(times, _trips(node, graph)), (*parents, node))
+            yield from count_flops(subgraph, times if trips is None else expr.mul(times, trips), (*parents, node))
 
 
 def node_flops(node: Node) -> Dim | None:
@@ -45,23 +47,22 @@ def node_flops(node: Node) -> Dim | None:
     return definition_flops(define(tuple(None if value is None else value.type for value in node.inputs), node.attrs))
 
 
-def has_known_trips(node: Node, graph: Graph) -> bool:
-    """Whether `count_flops` is exact about a node's subgraphs."""
-    return not node.subgraphs or node.op == "Scan" or _loop_trips(node, graph) is not None
-
-
-def _trips(node: Node, graph: Graph) -> Dim:
-    if node.op == "Scan":
-        sequence = node.inputs[int_attr(node.attrs, "states")]
-        assert sequence is not None
-        return sequence.shape[ints_attr(node.attrs, "axes")[0]]
-    trips = _loop_trips(node, graph)
-    return 1 if trips is None else trips
+def _trips(node: Node, graph: Graph) -> Dim | None:
+    """How often the node's subgraphs run each, where that is known."""
+    match node.op:
+        case "Scan":
+            sequence = node.inputs[int_attr(node.attrs, "states")]
+            assert sequence is not None
+            return sequence.shape[ints_attr(node.attrs, "axes")[0]]
+        case "Loop":
+            return _loop_trips(node, graph)
+        case _:
+            return None if node.subgraphs else 1
 
 
 def _loop_trips(node: Node, graph: Graph) -> int | None:
-    """How often a Loop runs, if its number of trips is constant and its condition never ends it."""
-    limit = graph.constants.get(node.inputs[0]) if node.op == "Loop" and node.inputs[0] is not None else None
+    """The constant number of trips of a Loop whose condition never ends it."""
+    limit = None if node.inputs[0] is None else graph.constants.get(node.inputs[0])
     if limit is None or node.inputs[1] is not None:
         return None
     body = graph_attr(node.attrs, "body")

@@ -20,4 +20,5 @@ def percent(share: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
+    """A number of things, whose name takes an s."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -162,6 +162,18 @@ class NestingTooDeep(LimitExceeded):
     code = "FT206"
 
 
+class ShapeTooComplex(LimitExceeded):
+    """A dimension that is an expression over symbols too large to reason about."""
+
+    code = "FT207"
+
+
+class TooManyOperands(LimitExceeded):
+    """One node with a huge number of inputs, outputs or attributes."""
+
+    code = "FT208"
+
+
 class UnsafeExternalData(ForetellError):
     """External data that leaves the model's folder: `..`, an absolute path, a symbolic or a hard link."""
 

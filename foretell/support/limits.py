@@ -13,6 +13,8 @@ class Limits:
     """Size of the model file, and of all its external data together."""
     nodes: int = 200_000
     """Nodes, those of subgraphs and expanded functions included."""
+    operands: int = 10_000
+    """Inputs, outputs and attributes of one node together."""
     rank: int = 32
     """Dimensions of one tensor."""
     tensor_bytes: int = 4 << 30

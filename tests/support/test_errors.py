@@ -32,6 +32,8 @@ CODES = {
     "TensorTooLarge": "FT204",
     "ConstantTooLarge": "FT205",
     "NestingTooDeep": "FT206",
+    "ShapeTooComplex": "FT207",
+    "TooManyOperands": "FT208",
     "UnsafeExternalData": "FT301",
     "BadExternalData": "FT302",
     "InputError": "FT401",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretell.frontend.onnx_node import OnnxNode, normal_axes, normal_axis
+from foretell.frontend.onnx_node import OnnxNode, Unsupported, normal_axes, normal_axis
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX
 from foretell.frontend.operators.contraction import along_axis
 from foretell.frontend.operators.importer import Importer
@@ -25,6 +25,8 @@ def _rows(node: OnnxNode) -> tuple[Value, int]:
         return x, node.axis(rank, default=-1)
     axis = node.int("axis", 1)
     first = rank if axis == rank else normal_axis(axis, rank)
+    if first == rank - 1:
+        return x, first
     return node.build.reshape(x, (expr.product(x.shape[:first]), expr.product(x.shape[first:]))), 1
 
 
@@ -141,7 +143,7 @@ def _batch_normalization(node: OnnxNode) -> tuple[Value, ...]:
 def _per_element_batch_norm(node: OnnxNode) -> tuple[Value, ...]:
     """Before opset 9 statistics may be kept per element instead of per channel."""
     if node.output_count > 1:
-        raise ValueError("foretell does not train batch norms that are not spatial")
+        raise Unsupported("training a batch norm that is not spatial")
     x, scale, bias, mean, variance = (node.input(number) for number in range(5))
     build, deviation = node.build, _deviation(node.build, variance, node.float("epsilon", 1e-5))
     normal = build.op("Div", build.op("Sub", x, mean), deviation)

@@ -1,9 +1,10 @@
-"""ONNX pools, LRN, transposed convolution and Col2Im."""
+"""ONNX pools and their inverse, LRN, transposed convolution and Col2Im."""
 
 from __future__ import annotations
 
 from foretell.frontend.onnx_node import OnnxNode
 from foretell.frontend.operators.importer import Importer
+from foretell.frontend.operators.placement import MOST_PAIRS
 from foretell.frontend.operators.windows import LARGEST_WINDOW_NUMBER, Window, explicit_pads, numbers_of, window_of
 from foretell.graph.nodes import Attr, Value
 from foretell.graph.ops.window import pool_extent
@@ -180,6 +181,39 @@ def _col2im(node: OnnxNode) -> Value | None:
     )
 
 
+def _max_unpool(node: OnnxNode) -> Value | None:
+    """Zeros, with each element of x where its index says; an output_shape adds zeros behind.
+
+    Indices count in the tensor that was pooled, as kernel, strides and pads give it back.
+    """
+    x, indices, wanted = _image(node), node.input(1), node.dims(2)
+    if wanted is None and node.optional(2) is not None:
+        return None
+    count = x.type.rank - 2
+    kernel, strides = numbers_of(node, "kernel_shape", count, least=1), numbers_of(node, "strides", count, least=1)
+    before, after = explicit_pads(node, count)
+    space = tuple(
+        (extent - 1) * stride + size - left - right
+        for extent, size, stride, left, right in zip(x.shape[2:], kernel, strides, before, after, strict=True)
+    )
+    pooled = (*x.shape[:2], *space)
+    shape = pooled if wanted is None else wanted
+    if indices.shape != x.shape or len(shape) != x.type.rank:
+        raise ValueError(f"indices {indices.type} or output_shape {shape} do not fit {x.type}")
+    node.scope.check_type(TensorType(x.dtype, pooled), node.location)
+    build, total = node.build, expr.product(pooled)
+    pairs = expr.bounds(total * x.type.elements)[1]
+    if pairs is None or pairs > MOST_PAIRS:
+        return None
+    zeros = build.op("Broadcast", node.scalar(0, x), shape=(total,))
+    places, updates = build.reshape(indices, (x.type.elements,)), build.reshape(x, (x.type.elements,))
+    y = build.reshape(build.op("ScatterElements", zeros, places, updates, axis=0, reduction="none"), pooled)
+    if shape == pooled:
+        return y
+    more = tuple(extent - part for extent, part in zip(shape, pooled, strict=True))
+    return build.op("Pad", y, None, before=(0,) * x.type.rank, after=more, mode="constant")
+
+
 WINDOW_IMPORTERS: dict[str, Importer] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
@@ -190,4 +224,5 @@ WINDOW_IMPORTERS: dict[str, Importer] = {
     "LRN": _lrn,
     "ConvTranspose": _conv_transpose,
     "Col2Im": _col2im,
+    "MaxUnpool": _max_unpool,
 }

@@ -24,14 +24,20 @@ def _cancel(node: Node, rewriter: Rewriter) -> list[Value] | None:
 
 
 def _cancel_transpose(node: Node, rewriter: Rewriter) -> list[Value] | None:
-    x, permutation = node.present_inputs[0], ints_attr(node.attrs, "perm")
-    if moves_nothing(x.shape, permutation):
+    x, permutation = joined(node, rewriter)
+    if _moves_nothing(x.shape, permutation):
         return [rewriter.reshape(x, node.output.shape)]
+    return None if x == node.inputs[0] else [rewriter.transpose(x, permutation)]
+
+
+def joined(transpose: Node, rewriter: Rewriter) -> tuple[Value, tuple[int, ...]]:
+    """(x, permutation) of a transpose and the one before it, if there is one."""
+    x, permutation = transpose.present_inputs[0], ints_attr(transpose.attrs, "perm")
     before = rewriter.producer(x, "Transpose")
     if before is None:
-        return None
+        return x, permutation
     inner = ints_attr(before.attrs, "perm")
-    return [rewriter.transpose(before.present_inputs[0], tuple(inner[axis] for axis in permutation))]
+    return before.present_inputs[0], tuple(inner[axis] for axis in permutation)
 
 
 def _cancel_reshape(node: Node, rewriter: Rewriter) -> list[Value] | None:
@@ -42,7 +48,7 @@ def _cancel_reshape(node: Node, rewriter: Rewriter) -> list[Value] | None:
     return None if before is None else [rewriter.reshape(before.present_inputs[0], shape)]
 
 
-def moves_nothing(shape: tuple[Dim, ...], permutation: tuple[int, ...]) -> bool:
+def _moves_nothing(shape: tuple[Dim, ...], permutation: tuple[int, ...]) -> bool:
     """Whether a transpose keeps the order of all axes but those of extent 1, so that memory stays as it is."""
     moved = [axis for axis in permutation if shape[axis] != 1]
     return moved == sorted(moved)

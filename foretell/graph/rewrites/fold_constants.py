@@ -27,9 +27,9 @@ def fold_constants(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> Graph:
     after:  y = x + 7.389
 
     Bounded, as a few bytes of model can ask for gigabytes.
-    declines when: symbolic dimensions are involved; the result has more bytes than `limits.constant_bytes`, or constants
-    would grow by more than `limits.folded_bytes`; there are too many points to compute; a Broadcast or Iota makes more than
-    64 KiB; the operator is random, runs a subgraph, or fails.
+    declines when: symbolic dimensions are involved; the result has more bytes than `limits.constant_bytes`, or
+    constants would grow by more than `limits.folded_bytes`; there are too many points to compute; a Broadcast or
+    Iota makes more than 64 KiB; the operator is random, runs a subgraph, or fails.
     """
     budget = _Budget(limits.folded_bytes, MAX_POINTS)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from foretell.graph.match import interior, monomial, monomial_of, shifted, try_stand_in
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.graph.ops.attrs import ints_attr
@@ -30,21 +32,33 @@ def _normalisation(node: Node, rewriter: Rewriter) -> list[Value] | None:
     product = monomial(node, rewriter)
     for deviation, variance in product.split(1, -0.5):
         found = mean_of_squares(variance, deviation, rewriter)
-        x = None if found is None else _centred_from(deviation, found[0], rewriter)
+        x = None if found is None else _centred_from(deviation, found, rewriter)
         if found is not None and x is not None and product.coefficient == 1:
-            return try_stand_in(node, rewriter, "LayerNorm", x, axis=found[0], epsilon=found[1])
+            return try_stand_in(node, rewriter, "LayerNorm", x, axis=found.axis, epsilon=found.epsilon)
     return None
 
 
-def mean_of_squares(value: Value, x: Value, rewriter: Rewriter) -> tuple[int, float] | None:
-    """(first axis, epsilon) where value = mean of x**2 over the last axes, plus epsilon."""
+@dataclass(frozen=True, slots=True)
+class MeanOfSquares:
+    """The mean over axes `axis` and on, plus epsilon, of the square of a value that is read `reads` times for it."""
+
+    axis: int
+    epsilon: float
+    reads: int
+
+
+def mean_of_squares(value: Value, x: Value, rewriter: Rewriter) -> MeanOfSquares | None:
+    """How value = mean of x**2 + epsilon, if it is that."""
     found = shifted(value, rewriter)
     mean = None if found is None else interior(found[0], rewriter, "ReduceMean")
     first = None if mean is None else first_of_last_axes(mean)
     if found is None or mean is None or first is None:
         return None
     square = monomial_of(mean.present_inputs[0], rewriter)
-    return (first, found[1]) if square.coefficient == 1 and square.powers == {x: 2.0} else None
+    node = rewriter.producer(mean.inputs[0])
+    if node is None or square.coefficient != 1 or square.powers != {x: 2.0}:
+        return None
+    return MeanOfSquares(first, found[1], node.inputs.count(x))
 
 
 def first_of_last_axes(reduction: Node) -> int | None:
@@ -54,14 +68,13 @@ def first_of_last_axes(reduction: Node) -> int | None:
     return min(axes) if trailing and reduction.attrs["keepdims"] else None
 
 
-def _centred_from(deviation: Value, first: int, rewriter: Rewriter) -> Value | None:
-    """x where deviation = x - mean of x over axes `first` and on, read by nothing but its square and the quotient."""
+def _centred_from(deviation: Value, found: MeanOfSquares, rewriter: Rewriter) -> Value | None:
+    """x where deviation = x - mean of x over the same axes, read by nothing but its square and the quotient."""
     node = rewriter.producer(deviation, "Sub")
     mean = None if node is None else interior(node.inputs[1], rewriter, "ReduceMean")
-    if node is None or mean is None or mean.inputs != node.inputs[:1] or first_of_last_axes(mean) != first:
+    if node is None or mean is None or mean.inputs != node.inputs[:1] or first_of_last_axes(mean) != found.axis:
         return None
-    # d * d reads d twice, Pow(d, 2) once.
-    return mean.present_inputs[0] if rewriter.use_count(deviation) in (2, 3) else None
+    return mean.present_inputs[0] if rewriter.use_count(deviation) == found.reads + 1 else None
 
 
 def _scale_or_bias(node: Node, rewriter: Rewriter) -> list[Value] | None:

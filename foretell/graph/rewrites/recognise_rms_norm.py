@@ -28,7 +28,7 @@ def _normalisation(node: Node, rewriter: Rewriter) -> list[Value] | None:
     for x, square in product.split(1, -0.5):
         found = mean_of_squares(square, x, rewriter)
         if found is not None and product.coefficient == 1:
-            return try_stand_in(node, rewriter, "RMSNorm", x, axis=found[0], epsilon=found[1])
+            return try_stand_in(node, rewriter, "RMSNorm", x, axis=found.axis, epsilon=found.epsilon)
     return None
 
 

@@ -9,6 +9,7 @@ from foretell.graph.nodes import Attr, Graph, Node, Value
 from foretell.graph.ops.attrs import dims_attr, int_attr, ints_attr
 from foretell.graph.ops.elementwise import ELEMENTWISE, is_scalar_shape
 from foretell.graph.rewrite import Rewriter, rewrite
+from foretell.graph.rewrites.cancel_transposes import joined
 
 Permutation: TypeAlias = tuple[int, ...]
 
@@ -30,6 +31,10 @@ def sink_transposes(graph: Graph) -> Graph:
 
 
 def _sink(node: Node, rewriter: Rewriter) -> list[Value] | None:
+    if node.op == "Transpose":
+        # A pair that meets is joined before it can be parted again.
+        x, joint = joined(node, rewriter)
+        return None if x == node.inputs[0] else [rewriter.transpose(x, joint)]
     below = _BELOW.get(node.op)
     permutation = None if below is None else _permutation(node, rewriter)
     sources = None if permutation is None else _sources(node, permutation, rewriter)

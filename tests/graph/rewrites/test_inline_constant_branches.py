@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Graph
 from foretell.graph.rewrites.inline_constant_branches import inline_constant_branches
 from foretell.graph.verify import verify
-from foretell.graph.evaluate import evaluate
 from foretell.ir.dtypes import BOOL, F32
 from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import TensorType
@@ -16,7 +16,7 @@ def branch(*ops: str) -> Graph:
     sketch = Sketch()
     value = sketch.data(3)
     for op in ops:
-        value = sketch.op("Add", value, sketch.weights(3)) if op == "Add" else sketch.op(op, value)
+        value = sketch.op("Add", value, sketch.number(0.5, (3,))) if op == "Add" else sketch.op(op, value)
     return sketch.graph(value)
 
 
@@ -35,10 +35,10 @@ def test_golden() -> None:
     assert str(after) == text(
         """
         graph test(%x: f32[3]) {
-          %w: f32[3] = constant [0.12573021650314331, -0.1321048587560654, 0.6404226422309875]
+          %c_1: f32[3] = constant [0.5, 0.5, 0.5]
           %exp: f32[3] = Exp(%x)
           %neg: f32[3] = Neg(%exp)
-          %add: f32[3] = Add(%neg, %w)
+          %add: f32[3] = Add(%neg, %c_1)
           %exp_2: f32[3] = Exp(%add)
           %exp_1: f32[3] = Exp(%exp_2)
           return y0=%exp_1

@@ -15,7 +15,9 @@ def test_golden() -> None:
     sketch = Sketch()
     x = sketch.data(2)
     halves = [sketch.op("Exp", sketch.op("Mul", x, sketch.number(0.5))) for _ in range(2)]
-    after = check_rewrite(merge_common_subexpressions, sketch.graph(sketch.op("Add", *halves)), ops=["Mul", "Exp", "Add"])
+    after = check_rewrite(
+        merge_common_subexpressions, sketch.graph(sketch.op("Add", *halves)), ops=["Mul", "Exp", "Add"]
+    )
     assert str(after) == text(
         """
         graph test(%x: f32[2]) {

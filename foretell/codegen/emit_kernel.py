@@ -1,0 +1,675 @@
+"""From a loop nest to an LLVM function: explicit vectors, masked remainders, accumulators in registers.
+
+Every kernel becomes three functions:
+  name(table, dims, pool)            loads nothing; runs the loops, on the pool if they are parallel
+  name.task(context, begin, end)     what a thread runs: unpacks the table
+  name.body(buffers..., dims..., begin, end)   the loops, with buffers that are known not to overlap
+`table` is an array of addresses, one per buffer of the model; `dims` holds the values of its symbols.
+
+A vector loop over n runs in steps of `lanes * wide`, then of `lanes`, then once under a mask of n mod lanes. Vectors
+wider than a register give LLVM independent chains to interleave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import llvmlite.ir as ir
+
+from foretell.codegen.emit_scalar import ScalarEmitter
+from foretell.codegen.types import (
+    I1,
+    I32,
+    I64,
+    POINTER,
+    declare_intrinsic,
+    is_vector,
+    lanes_of,
+    register_type,
+    stored_type,
+    widened,
+)
+from foretell.ir import expr
+from foretell.ir.dtypes import I64 as _I64
+from foretell.ir.expr import Dim, Op, Sym
+from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
+from foretell.loops.lower import identity
+from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, offset
+
+WIDE = 4
+"""Registers' worth of lanes in the main part of a vector loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a model's buffers and symbols stand in `table` and `dims`."""
+
+    slots: Mapping[str, int]
+    symbols: Mapping[Sym, int]
+    vector_bytes: int
+
+
+def emit_kernel(module: ir.Module, kernel: Kernel, layout: Layout, parallel_for: ir.Function) -> ir.Function:
+    """Add the kernel's functions to the module and return the one to call."""
+    buffers = (*kernel.reads, *kernel.writes)
+    symbols = tuple(layout.symbols)
+    body = _emit_body(module, kernel, buffers, symbols, layout)
+    task = _emit_task(module, kernel, buffers, symbols, layout, body)
+    return _emit_entry(module, kernel, symbols, layout, task, parallel_for)
+
+
+def _internal(module: ir.Module, type: ir.FunctionType, name: str) -> ir.Function:
+    function = ir.Function(module, type, module.get_unique_name(name))
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    return function
+
+
+def _emit_body(
+    module: ir.Module, kernel: Kernel, buffers: Sequence[Buffer], symbols: Sequence[Sym], layout: Layout
+) -> ir.Function:
+    type = ir.FunctionType(ir.VoidType(), [POINTER] * len(buffers) + [I64] * (len(symbols) + 2))
+    function = _internal(module, type, f"{kernel.name}.body")
+    function.attributes.add("noinline")
+    for argument in function.args[: len(buffers)]:
+        argument.add_attribute("noalias")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emitter = _LoopEmitter(module, builder, layout.vector_bytes)
+    emitter.pointers = dict(zip(buffers, function.args, strict=False))
+    emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
+    begin, end = function.args[-2:]
+    if isinstance(kernel.body, For) and kernel.body.kind == "parallel":
+        emitter.counted_loop(kernel.body.sym, begin, end, 1, lambda: emitter.statement(kernel.body.body))
+    else:
+        emitter.statement(kernel.body)
+    emitter.builder.ret_void()
+    return function
+
+
+def _emit_task(
+    module: ir.Module,
+    kernel: Kernel,
+    buffers: Sequence[Buffer],
+    symbols: Sequence[Sym],
+    layout: Layout,
+    body: ir.Function,
+) -> ir.Function:
+    function = _internal(module, ir.FunctionType(ir.VoidType(), [POINTER, I64, I64]), f"{kernel.name}.task")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    context, begin, end = function.args
+    table = builder.load(context, typ=POINTER)
+    dims = builder.load(builder.gep(context, [ir.Constant(I64, 1)], source_etype=POINTER), typ=POINTER)
+    addresses = [
+        builder.load(builder.gep(table, [ir.Constant(I64, layout.slots[b.name])], source_etype=POINTER), typ=POINTER)
+        for b in buffers
+    ]
+    values = [
+        builder.load(builder.gep(dims, [ir.Constant(I64, layout.symbols[s])], source_etype=I64), typ=I64)
+        for s in symbols
+    ]
+    builder.call(body, [*addresses, *values, begin, end])
+    builder.ret_void()
+    return function
+
+
+def _emit_entry(
+    module: ir.Module,
+    kernel: Kernel,
+    symbols: Sequence[Sym],
+    layout: Layout,
+    task: ir.Function,
+    parallel_for: ir.Function,
+) -> ir.Function:
+    function = _internal(module, ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER]), kernel.name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    table, dims, pool = function.args
+    context = builder.alloca(POINTER, size=2)
+    builder.store(table, context)
+    builder.store(dims, builder.gep(context, [ir.Constant(I64, 1)], source_etype=POINTER))
+    if isinstance(kernel.body, For) and kernel.body.kind == "parallel":
+        emitter = _LoopEmitter(module, builder, layout.vector_bytes)
+        used = expr.symbols(kernel.body.extent)
+        for symbol in symbols:
+            if symbol in used:
+                place = builder.gep(dims, [ir.Constant(I64, layout.symbols[symbol])], source_etype=I64)
+                emitter.values[symbol] = builder.load(place, typ=I64)
+        count = emitter.index(kernel.body.extent)
+        builder.call(parallel_for, [pool, task, context, count])
+    else:
+        builder.call(task, [context, ir.Constant(I64, 0), ir.Constant(I64, 1)])
+    builder.ret_void()
+    return function
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """The vector loop being emitted: its variable's first value, the number of lanes, and which are active."""
+
+    sym: Sym
+    count: int
+    active: ir.Value | None = None
+
+
+@dataclass(slots=True)
+class _Register:
+    """A register buffer: where it is kept, and the vector loop it belongs to (None: outside any)."""
+
+    slot: ir.Value
+    type: ir.Type
+    owner: Sym | None
+
+
+@dataclass(slots=True)
+class _Partial:
+    """Per-lane partial results of a reduction over the current vector loop."""
+
+    slot: ir.Value
+    type: ir.Type
+    reduction: str
+
+
+@dataclass(slots=True)
+class _LoopEmitter:
+    """Emits statements; holds the values of symbols, the addresses of buffers, and the state of the vector loop."""
+
+    module: ir.Module
+    builder: ir.IRBuilder
+    vector_bytes: int
+    pointers: dict[Buffer, ir.Value] = field(default_factory=dict)
+    values: dict[Sym, ir.Value] = field(default_factory=dict)
+    registers: dict[Buffer, _Register] = field(default_factory=dict)
+    partials: dict[Buffer, _Partial] = field(default_factory=dict)
+    lanes: _Lanes | None = None
+    mask: ir.Value | None = None
+
+    @property
+    def scalar(self) -> ScalarEmitter:
+        return ScalarEmitter(self.module, self.builder)
+
+    # --- statements ---
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Block(statements):
+                for inner in statements:
+                    self.statement(inner)
+            case For(sym, extent, "vector", body):
+                self.vector_loop(sym, extent, body)
+            case For(sym, extent, _, body):
+                self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
+            case Store(buffer, indices, value):
+                self.store(buffer, indices, value)
+            case Accumulate(buffer, _, reduction, value):
+                self.accumulate(buffer, reduction, value)
+            case Allocate(buffer, body):
+                self.allocate(buffer)
+                self.statement(body)
+            case Guard(condition, body):
+                with self.builder.if_then(self.value(condition)):
+                    self.statement(body)
+
+    def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body) -> None:  # noqa: ANN001
+        """for sym = begin; sym < end; sym += step"""
+        build = self.builder
+        before = build.block
+        head, inside, after = (build.append_basic_block(f"{sym.name}.{part}") for part in ("head", "body", "end"))
+        build.branch(head)
+        build.position_at_end(head)
+        variable = build.phi(I64)
+        variable.add_incoming(begin, before)
+        build.cbranch(build.icmp_signed("<", variable, end), inside, after)
+        build.position_at_end(inside)
+        self.values[sym] = variable
+        body()
+        variable.add_incoming(build.add(variable, ir.Constant(I64, step), flags=("nsw", "nuw")), build.block)
+        build.branch(head)
+        build.position_at_end(after)
+
+    def vector_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
+        """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
+        lanes = self.vector_bytes // max(1, _widest(body))
+        lanes = _fitting(lanes, extent)
+        wide = lanes * _width(body, extent, lanes)
+        count = self.index(extent)
+        targets = _reduced_in(body)
+        partials = {buffer: self._make_partial(buffer, reduction, wide) for buffer, reduction in targets.items()}
+        start: ir.Value = ir.Constant(I64, 0)
+        for step in dict.fromkeys((wide, lanes)):
+            stop = self._multiple_below(count, start, step)
+            self.counted_loop(sym, start, stop, step, lambda step=step: self._vector_body(sym, step, None, body, partials))
+            start = stop
+            if step == wide and wide != lanes:
+                partials = self._narrowed(partials, wide, lanes)
+        if not (isinstance(extent, int) and extent % lanes == 0):
+            self._remainder(sym, start, count, lanes, body, partials)
+        for buffer, partial in partials.items():
+            self._join_partial(buffer, partial)
+
+    def _multiple_below(self, count: ir.Value, start: ir.Value, step: int) -> ir.Value:
+        """start plus the largest multiple of step that stays within count."""
+        build = self.builder
+        room = build.sub(count, start)
+        return build.add(start, build.and_(room, ir.Constant(I64, -step)))
+
+    def _vector_body(
+        self, sym: Sym, lanes: int, active: ir.Value | None, body: Statement, partials: dict[Buffer, _Partial]
+    ) -> None:
+        outer = self.lanes, self.partials, self.mask
+        self.lanes, self.partials, self.mask = _Lanes(sym, lanes, active), partials, active
+        self.statement(body)
+        self.lanes, self.partials, self.mask = outer
+
+    def _remainder(
+        self, sym: Sym, start: ir.Value, count: ir.Value, lanes: int, body: Statement, partials: dict[Buffer, _Partial]
+    ) -> None:
+        build = self.builder
+        with build.if_then(build.icmp_signed("<", start, count)):
+            rest = self.scalar.splat(build.sub(count, start), lanes)
+            active = build.icmp_signed("<", _lane_numbers(lanes), rest) if lanes > 1 else ir.Constant(I1, 1)
+            self.values[sym] = start
+            self._vector_body(sym, lanes, active if lanes > 1 else None, body, partials)
+
+    # --- reductions over a vector loop ---
+
+    def _make_partial(self, buffer: Buffer, reduction: str, lanes: int) -> _Partial:
+        type = widened(register_type(buffer.dtype), lanes)
+        slot = self._entry_alloca(type)
+        start = identity(reduction, buffer.dtype)
+        constant = self.scalar.splat(self.scalar.constant(start.value, start.dtype), lanes)
+        self.builder.store(constant, slot)
+        return _Partial(slot, type, reduction)
+
+    def _narrowed(self, partials: dict[Buffer, _Partial], wide: int, lanes: int) -> dict[Buffer, _Partial]:
+        """Fold wide partial results into single vectors, so that the rest of the loop can go on with those."""
+        narrow: dict[Buffer, _Partial] = {}
+        for buffer, partial in partials.items():
+            value = self.builder.load(partial.slot, typ=partial.type)
+            parts = [self._part(value, first, lanes) for first in range(0, wide, lanes)]
+            while len(parts) > 1:
+                pairs = zip(parts[::2], parts[1::2], strict=True)
+                parts = [self.scalar.combine(partial.reduction, a, b, buffer.dtype) for a, b in pairs]
+            type = parts[0].type
+            slot = self._entry_alloca(type)
+            self.builder.store(parts[0], slot)
+            narrow[buffer] = _Partial(slot, type, partial.reduction)
+        return narrow
+
+    def _part(self, value: ir.Value, first: int, lanes: int) -> ir.Value:
+        if lanes == 1:
+            return self.builder.extract_element(value, ir.Constant(I32, first))
+        chosen = ir.Constant(ir.VectorType(I32, lanes), list(range(first, first + lanes)))
+        return self.builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), chosen)
+
+    def _join_partial(self, buffer: Buffer, partial: _Partial) -> None:
+        value = self.builder.load(partial.slot, typ=partial.type)
+        total = self.scalar.across(partial.reduction, value, buffer.dtype)
+        register = self.registers[buffer]
+        old = self.builder.load(register.slot, typ=register.type)
+        self.builder.store(self.scalar.combine(partial.reduction, old, total, buffer.dtype), register.slot)
+
+    def accumulate(self, buffer: Buffer, reduction: str, value: Scalar) -> None:
+        partial = self.partials.get(buffer)
+        slot, type = (partial.slot, partial.type) if partial else self._register(buffer)
+        old = self.builder.load(slot, typ=type)
+        added = self._product_sum(reduction, value, old)
+        if added is None:
+            new = self.scalar.splat(self.value(value), lanes_of(old))
+            added = self.scalar.combine(reduction, old, new, buffer.dtype)
+        if partial and self.mask is not None and is_vector(old):
+            added = self.builder.select(self.mask, added, old)
+        self.builder.store(added, slot)
+
+    def _product_sum(self, reduction: str, value: Scalar, old: ir.Value) -> ir.Value | None:
+        """A fused multiply-add, for a float sum of products."""
+        match value:
+            case Apply("mul", (left, right)) if reduction == "sum" and dtype_of(value).is_float:
+                parts = [self.scalar.splat(self.value(part), lanes_of(old)) for part in (left, right)]
+                return self.scalar.intrinsic("llvm.fma", *parts, old)
+            case _:
+                return None
+
+    # --- buffers ---
+
+    def _entry_alloca(self, type: ir.Type, count: int = 1) -> ir.Value:
+        """A slot of the function's frame, made once however often the loop around it runs."""
+        with self.builder.goto_entry_block():
+            slot = self.builder.alloca(type, size=count)
+            slot.align = 64
+            return slot
+
+    def allocate(self, buffer: Buffer) -> None:
+        if buffer.scope == "register":
+            lanes = self.lanes.count if self.lanes else 1
+            type = widened(register_type(buffer.dtype.compute), lanes)
+            self.registers[buffer] = _Register(self._entry_alloca(type), type, self.lanes.sym if self.lanes else None)
+            return
+        elements = expr.product(buffer.shape)
+        assert isinstance(elements, int), f"{buffer} on the stack needs a known size"
+        self.pointers[buffer] = self._entry_alloca(stored_type(buffer.dtype), max(1, elements))
+
+    def _register(self, buffer: Buffer) -> tuple[ir.Value, ir.Type]:
+        register = self.registers[buffer]
+        return register.slot, register.type
+
+    def store(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...], value: Scalar) -> None:
+        emitted = self.value(value)
+        if buffer.scope == "register":
+            slot, type = self._register(buffer)
+            rounded = self.scalar.cast(emitted, dtype_of(value), buffer.dtype)
+            self.builder.store(self.scalar.splat(rounded, lanes_of_type(type)), slot)
+            return
+        converted = self.scalar.to_memory(self._to_compute(emitted, value, buffer), buffer.dtype)
+        place = self._offset(buffer, indices)
+        if self.lanes is None or (place.stride == 0 and place.vector is None):
+            self._store_one(buffer, place.base, converted)
+        elif place.vector is None and place.stride == 1:
+            self._store_run(buffer, place.base, self.scalar.splat(converted, self.lanes.count))
+        else:
+            self._store_each(buffer, place, self.scalar.splat(converted, self.lanes.count))
+
+    def _to_compute(self, emitted: ir.Value, value: Scalar, buffer: Buffer) -> ir.Value:
+        return self.scalar.cast(emitted, dtype_of(value), buffer.dtype.compute)
+
+    def _address(self, buffer: Buffer, place: ir.Value) -> ir.Value:
+        return self.builder.gep(self.pointers[buffer], [place], inbounds=True, source_etype=stored_type(buffer.dtype))
+
+    def _store_one(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
+        if is_vector(value):
+            value = self.builder.extract_element(value, ir.Constant(I32, 0))
+        self.builder.store(value, self._address(buffer, place), align=buffer.dtype.itemsize)
+
+    def _store_run(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
+        address = self._address(buffer, place)
+        if self.mask is None or not is_vector(value):
+            self.builder.store(value, address, align=buffer.dtype.itemsize)
+            return
+        mask = self.scalar.splat(self.mask, lanes_of(value))
+        types = [value.type, POINTER, I32, mask.type]
+        function = declare_intrinsic(self.module, "llvm.masked.store", types[:2], ir.VoidType(), types)
+        self.builder.call(function, [value, address, ir.Constant(I32, buffer.dtype.itemsize), mask])
+
+    def _store_each(self, buffer: Buffer, place: _Place, value: ir.Value) -> None:
+        for lane in range(lanes_of(value)):
+            number = ir.Constant(I32, lane)
+            item = self.builder.extract_element(value, number) if is_vector(value) else value
+            if self.mask is None or not is_vector(value):
+                self.builder.store(item, self._address(buffer, self._lane(place, lane)), align=buffer.dtype.itemsize)
+                continue
+            with self.builder.if_then(self.builder.extract_element(self.mask, number)):
+                self.builder.store(item, self._address(buffer, self._lane(place, lane)), align=buffer.dtype.itemsize)
+
+    # --- scalar expressions ---
+
+    def value(self, scalar: Scalar) -> ir.Value:
+        """The value of an expression: one lane if it is the same in all, else a vector."""
+        match scalar:
+            case Const(value, dtype):
+                return self.scalar.constant(value, dtype)
+            case Index(value):
+                return self.index(value)
+            case Load():
+                return self.load(scalar)
+            case Cast(value, dtype):
+                return self.scalar.cast(self.value(value), dtype_of(value), dtype)
+            case Select():
+                return self.select(scalar)
+            case Apply(op, arguments):
+                return self.scalar.apply(op, [self.value(a) for a in arguments], dtype_of(arguments[0]))
+
+    def select(self, select: Select) -> ir.Value:
+        """Both branches are computed; loads of the one not taken are masked off."""
+        condition = self.value(select.condition)
+        with self.masked(condition):
+            then = self.value(select.then)
+        with self.masked(self.builder.not_(condition)):
+            otherwise = self.value(select.otherwise)
+        then, otherwise = self.scalar.alike(then, otherwise)
+        if is_vector(condition) or is_vector(then):
+            condition, then, otherwise = self.scalar.alike(condition, then, otherwise)
+        return self.builder.select(condition, then, otherwise)
+
+    @contextmanager
+    def masked(self, condition: ir.Value):  # noqa: ANN201
+        outer = self.mask
+        if outer is None:
+            self.mask = condition
+        else:
+            left, right = self.scalar.alike(outer, condition)
+            self.mask = self.builder.and_(left, right)
+        yield
+        self.mask = outer
+
+    def load(self, load: Load) -> ir.Value:
+        buffer = load.source
+        assert isinstance(buffer, Buffer)
+        if buffer.scope == "register":
+            slot, type = self._register(buffer)
+            return self.builder.load(slot, typ=type)
+        place = self._offset(buffer, load.indices)
+        if place.vector is None and place.stride == 0:
+            raw = self._load_one(buffer, place.base)
+        elif place.vector is None and place.stride == 1:
+            raw = self._load_run(buffer, place.base)
+        else:
+            raw = self._load_each(buffer, place)
+        return self.scalar.from_memory(raw, buffer.dtype)
+
+    def _load_one(self, buffer: Buffer, place: ir.Value) -> ir.Value:
+        """One element for all lanes; element 0 where no lane wants it."""
+        if self.mask is not None and not (self.lanes is not None and self.mask is self.lanes.active):
+            wanted = self.mask if not is_vector(self.mask) else self._any(self.mask)
+            place = self.builder.select(wanted, place, ir.Constant(I64, 0))
+        return self.builder.load(self._address(buffer, place), typ=stored_type(buffer.dtype), align=buffer.dtype.itemsize)
+
+    def _any(self, mask: ir.Value) -> ir.Value:
+        function = declare_intrinsic(self.module, "llvm.vector.reduce.or", [mask.type], I1, [mask.type])
+        return self.builder.call(function, [mask])
+
+    def _load_run(self, buffer: Buffer, place: ir.Value) -> ir.Value:
+        """Neighbouring elements, one per lane; lanes that are masked off read zero."""
+        assert self.lanes is not None
+        type, address = widened(stored_type(buffer.dtype), self.lanes.count), self._address(buffer, place)
+        if self.mask is None:
+            return self.builder.load(address, typ=type, align=buffer.dtype.itemsize)
+        if self.lanes.count == 1:
+            return self._load_one(buffer, place)
+        mask = self.scalar.splat(self.mask, self.lanes.count)
+        types = [POINTER, I32, mask.type, type]
+        function = declare_intrinsic(self.module, "llvm.masked.load", [type, POINTER], type, types)
+        size = ir.Constant(I32, buffer.dtype.itemsize)
+        return self.builder.call(function, [address, size, mask, ir.Constant(type, None)])
+
+    def _load_each(self, buffer: Buffer, place: _Place) -> ir.Value:
+        assert self.lanes is not None
+        type = widened(stored_type(buffer.dtype), self.lanes.count)
+        if self.mask is not None:
+            place = self._masked_place(place)
+        result: ir.Value = ir.Constant(type, ir.Undefined)
+        for lane in range(self.lanes.count):
+            address = self._address(buffer, self._lane(place, lane))
+            item = self.builder.load(address, typ=stored_type(buffer.dtype), align=buffer.dtype.itemsize)
+            result = self.builder.insert_element(result, item, ir.Constant(I32, lane)) if is_vector(result) else item
+        return result
+
+    def _masked_place(self, place: _Place) -> _Place:
+        """Element 0 for lanes that are masked off."""
+        assert self.lanes is not None and self.mask is not None
+        every = self._vector_place(place)
+        mask, zeros = self.scalar.splat(self.mask, lanes_of(every)), self.scalar.number(0, every)
+        return _Place(place.base, 0, self.builder.select(mask, every, zeros))
+
+    def _vector_place(self, place: _Place) -> ir.Value:
+        assert self.lanes is not None
+        if place.vector is not None:
+            return place.vector
+        steps = _lane_numbers(self.lanes.count, place.stride)
+        return self.builder.add(self.scalar.splat(place.base, self.lanes.count), steps)
+
+    def _lane(self, place: _Place, lane: int) -> ir.Value:
+        if place.vector is not None:
+            return self.builder.extract_element(place.vector, ir.Constant(I32, lane)) if is_vector(place.vector) else place.vector
+        return self.builder.add(place.base, ir.Constant(I64, lane * place.stride))
+
+    # --- addresses ---
+
+    def _offset(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> _Place:
+        """Where an access goes: a base and a stride per lane, or an offset for each lane."""
+        plain = tuple(index if isinstance(index, (int, expr.Expr)) else 0 for index in indices)
+        place = self._place(offset(buffer.shape, plain))
+        for number, index in enumerate(indices):
+            if isinstance(index, (int, expr.Expr)):
+                continue
+            stride = self.index(expr.product(buffer.shape[number + 1 :]))
+            step = self.scalar.cast(self.value(index), dtype_of(index), _I64)
+            place = self._moved(place, step, stride)
+        return place
+
+    def _moved(self, place: _Place, step: ir.Value, stride: ir.Value) -> _Place:
+        build = self.builder
+        if not is_vector(step):
+            distance = build.mul(step, stride)
+            if place.vector is None:
+                return _Place(build.add(place.base, distance), place.stride, None)
+            return _Place(place.base, 0, build.add(place.vector, self.scalar.splat(distance, lanes_of(place.vector))))
+        distance = build.mul(step, self.scalar.splat(stride, lanes_of(step)))
+        return _Place(place.base, 0, build.add(self._vector_place(place), distance))
+
+    def _place(self, value: Dim) -> _Place:
+        if self.lanes is None:
+            return _Place(self.index(value), 0, None)
+        linear = expr.try_linear(value, frozenset({self.lanes.sym}))
+        if linear is None:
+            emitted = self.index(value)
+            return _Place(emitted, 0, emitted if is_vector(emitted) else None)
+        coefficients, rest = linear
+        stride = coefficients.get(self.lanes.sym, 0)
+        base = self.index(rest)
+        if stride:
+            first = self.builder.mul(self.values[self.lanes.sym], ir.Constant(I64, stride))
+            base = self.builder.add(base, first)
+        return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
+
+    def index(self, value: Dim) -> ir.Value:
+        """An integer expression: one lane, or a vector if it depends on the variable of the vector loop."""
+        if isinstance(value, int):
+            return ir.Constant(I64, value)
+        total: ir.Value | None = None
+        for monomial, coefficient in expr.terms_of(value):
+            term: ir.Value | None = None
+            for atom in monomial:
+                factor = self._atom(atom)
+                term = factor if term is None else self.builder.mul(*self.scalar.alike(term, factor))
+            constant = ir.Constant(I64, coefficient)
+            if term is None:
+                term = constant
+            elif coefficient != 1:
+                term = self.builder.mul(*self.scalar.alike(term, constant))
+            total = term if total is None else self.builder.add(*self.scalar.alike(total, term))
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Sym | Op) -> ir.Value:
+        if isinstance(atom, Sym):
+            value = self.values[atom]
+            if self.lanes is not None and atom == self.lanes.sym and self.lanes.count > 1:
+                return self.builder.add(self.scalar.splat(value, self.lanes.count), _lane_numbers(self.lanes.count))
+            return value
+        left, right = self.scalar.alike(self.index(atom.left), self.index(atom.right))
+        match atom.kind:
+            case "//" | "%":
+                return self._floor_divide(atom, left, right)
+            case kind:
+                return self.scalar.intrinsic(f"llvm.s{kind}", left, right)
+
+    def _floor_divide(self, atom: Op, left: ir.Value, right: ir.Value) -> ir.Value:
+        """Unsigned where the dividend cannot be negative, which is what lets LLVM use shifts and multiplications."""
+        build = self.builder
+        low, _ = expr.bounds(atom.left)
+        if low is not None and low >= 0:
+            return build.udiv(left, right) if atom.kind == "//" else build.urem(left, right)
+        rest = build.srem(left, right)
+        negative = build.icmp_signed("<", rest, self.scalar.number(0, rest))
+        if atom.kind == "%":
+            return build.select(negative, build.add(rest, right), rest)
+        quotient = build.sdiv(left, right)
+        return build.select(negative, build.sub(quotient, self.scalar.number(1, quotient)), quotient)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An address in elements: base + lane * stride, or, where `vector` is given, one offset per lane."""
+
+    base: ir.Value
+    stride: int
+    vector: ir.Value | None
+
+
+def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I64, lanes), [lane * step for lane in range(lanes)])
+
+
+def lanes_of_type(type: ir.Type) -> int:
+    return type.count if isinstance(type, ir.VectorType) else 1
+
+
+def _fitting(lanes: int, extent: Dim) -> int:
+    """Fewer lanes for a loop that is known to be short."""
+    if isinstance(extent, int):
+        while lanes > 1 and lanes // 2 >= extent:
+            lanes //= 2
+    return lanes
+
+
+def _width(body: Statement, extent: Dim, lanes: int) -> int:
+    """How many registers' worth of lanes the main loop takes at a time."""
+    width = WIDE
+    while width > 1 and isinstance(extent, int) and lanes * width > extent:
+        width //= 2
+    return width
+
+
+def _widest(statement: Statement) -> int:
+    """Bytes of the widest element that a vector loop computes with."""
+    match statement:
+        case Block(statements):
+            return max((_widest(inner) for inner in statements), default=4)
+        case For(_, _, _, body) | Guard(_, body):
+            return _widest(body)
+        case Allocate(buffer, body):
+            return max(_widest(body), buffer.dtype.compute.itemsize)
+        case Store(buffer, _, value) | Accumulate(buffer, _, _, value):
+            return max(buffer.dtype.itemsize, _widest_scalar(value))
+
+
+def _widest_scalar(scalar: Scalar) -> int:
+    match scalar:
+        case Apply(_, arguments):
+            return max(_widest_scalar(argument) for argument in arguments)
+        case Select(condition, then, otherwise):
+            return max(_widest_scalar(part) for part in (condition, then, otherwise))
+        case Cast(value, dtype):
+            return max(_widest_scalar(value), dtype.compute.itemsize)
+        case Index():
+            return 4
+        case _:
+            return dtype_of(scalar).itemsize
+
+
+def _reduced_in(statement: Statement) -> dict[Buffer, str]:
+    """Accumulators of the statement that were allocated outside it."""
+    match statement:
+        case Block(statements):
+            found: dict[Buffer, str] = {}
+            for inner in statements:
+                found |= _reduced_in(inner)
+            return found
+        case For(_, _, _, body) | Guard(_, body):
+            return _reduced_in(body)
+        case Allocate(buffer, body):
+            return {target: reduction for target, reduction in _reduced_in(body).items() if target != buffer}
+        case Accumulate(buffer, _, reduction, _):
+            return {buffer: reduction}
+        case Store():
+            return {}

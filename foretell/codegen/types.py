@@ -1,0 +1,66 @@
+"""Element types in LLVM: how they are stored in memory and what registers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import llvmlite.ir as ir
+
+from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, DType
+
+I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+POINTER = ir.PointerType()
+FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
+
+
+def stored_type(dtype: DType) -> ir.Type:
+    """One element in memory; sub-byte integers and booleans take a byte."""
+    if dtype in (F32, F64, F16):
+        return {F32: FLOAT, F64: DOUBLE, F16: HALF}[dtype]
+    if dtype is BF16:
+        return ir.IntType(16)
+    return ir.IntType(max(8, dtype.bits))
+
+
+def register_type(dtype: DType) -> ir.Type:
+    """One value of a compute type."""
+    if dtype is BOOL:
+        return I1
+    return {F32: FLOAT, F64: DOUBLE}.get(dtype) or ir.IntType(dtype.bits)
+
+
+def has_native_code(dtype: DType) -> bool:
+    """Whether kernels can load and store the type; floats narrower than 16 bits cannot yet."""
+    return not (dtype.is_float and dtype.bits < 16)
+
+
+def widened(type: ir.Type, lanes: int) -> ir.Type:
+    return type if lanes == 1 else ir.VectorType(type, lanes)
+
+
+def is_vector(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.VectorType)
+
+
+def lanes_of(value: ir.Value) -> int:
+    return value.type.count if is_vector(value) else 1
+
+
+def scalar_type(value: ir.Value) -> ir.Type:
+    return value.type.element if is_vector(value) else value.type
+
+
+def declare_intrinsic(
+    module: ir.Module, name: str, overloads: Sequence[ir.Type], result: ir.Type, arguments: Sequence[ir.Type]
+) -> ir.Function:
+    """An LLVM intrinsic with its overloaded types spelled out in its name: llvm.fma.v8f32."""
+    full = ".".join((name, *(_suffix(type) for type in overloads)))
+    return module.globals.get(full) or ir.Function(module, ir.FunctionType(result, arguments), full)
+
+
+def _suffix(type: ir.Type) -> str:
+    if isinstance(type, ir.PointerType):
+        return "p0"
+    if isinstance(type, ir.VectorType):
+        return f"v{type.count}{_suffix(type.element)}"
+    return type.intrinsic_name

@@ -1,0 +1,382 @@
+"""ONNX Resize and Upsample: along each axis an interpolation with tables that are known at import.
+
+Coordinates and weights are computed as onnx's reference computes them, in float64 and from the exact scale, so that
+a choice between two neighbours falls as it does there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isclose, isfinite
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.frontend.onnx_node import OnnxNode, normal_axes
+from foretell.frontend.operators.importer import Importer
+from foretell.graph.build import Builder
+from foretell.graph.interpret import highest, lowest
+from foretell.graph.nodes import Value
+from foretell.ir.dtypes import BOOL, F32, F64, DType
+from foretell.ir.expr import Dim
+from foretell.ir.tensor_expr import TensorType
+
+MAX_TABLE_ELEMENTS = 1 << 21
+"""Larger tables are not made at import: the reference serves."""
+MAX_REPEATS = 1 << 12
+"""Scale up to which an axis of unknown extent is repeated."""
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What all axes of one Resize share. `transform` and `nearest` name ONNX's modes."""
+
+    mode: str
+    transform: str = "asymmetric"
+    nearest: str = "floor"
+    coefficient: float = -0.75
+    antialias: bool = False
+    exclude_outside: bool = False
+    extrapolation: float = 0.0
+
+    @property
+    def radius(self) -> int:
+        """How far the interpolation kernel reaches."""
+        return 2 if self.mode == "cubic" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """How one axis is resized; `region` is its part of the roi."""
+
+    axis: int
+    extent: Dim
+    length: Dim
+    scale: float
+    region: tuple[float, float] = (0.0, 1.0)
+
+
+# --- what the node asks for ----------------------------------------------------------------------------------
+
+
+def _resize(node: OnnxNode) -> Value | None:
+    x, rule = node.input(0), _rule(node)
+    axes = _scaled(node, x, tuple(range(x.type.rank)), 1) if node.version < 11 else _requested(node, x, rule)
+    return None if axes is None else _resized(node, x, axes, rule)
+
+
+def _rule(node: OnnxNode) -> _Rule:
+    mode = node.text("mode", "nearest")
+    if mode not in ("nearest", "linear", "cubic"):
+        raise ValueError(f"unknown mode {mode!r}")
+    if node.version < 11:
+        return _Rule(mode, nearest="simple")
+    rule = _Rule(
+        mode,
+        node.text("coordinate_transformation_mode", "half_pixel"),
+        node.text("nearest_mode", "round_prefer_floor"),
+        node.float("cubic_coeff_a", -0.75),
+        bool(node.int("antialias", 0)),
+        bool(node.int("exclude_outside", 0)),
+        node.float("extrapolation_value", 0.0),
+    )
+    if rule.antialias and mode == "nearest":
+        raise ValueError("antialias has no meaning for mode nearest")
+    return rule
+
+
+def _requested(node: OnnxNode, x: Value, rule: _Rule) -> list[_Axis] | None:
+    """The axes to resize since operator set 11: scales or sizes, for all axes or some."""
+    given = node.ints("axes")
+    positions = tuple(range(x.type.rank)) if given is None else normal_axes(given, x.type.rank)
+    if _is_absent(node, 2) == _is_absent(node, 3):
+        raise ValueError("exactly one of scales and sizes must be given")
+    axes = _sized(node, x, positions) if _is_absent(node, 2) else _scaled(node, x, positions, 2)
+    return axes if axes is None or rule.transform != "tf_crop_and_resize" else _cropped(node, axes)
+
+
+def _is_absent(node: OnnxNode, number: int) -> bool:
+    """Before operator set 13 an empty tensor stands for an input that is not given."""
+    value = node.optional(number)
+    return value is None or value.type.elements == 0
+
+
+def _scaled(node: OnnxNode, x: Value, positions: tuple[int, ...], number: int) -> list[_Axis] | None:
+    array = node.array(number)
+    return None if array is None else _by_scales(x, positions, [float(scale) for scale in array.reshape(-1)])
+
+
+def _by_scales(x: Value, positions: tuple[int, ...], scales: list[float]) -> list[_Axis] | None:
+    """An axis of unknown extent can be kept, or repeated a whole number of times."""
+    if len(scales) != len(positions) or not all(isfinite(scale) and scale > 0 for scale in scales):
+        raise ValueError(f"scales {scales} do not fit {x.type}")
+    axes: list[_Axis] = []
+    for axis, scale in zip(positions, scales, strict=True):
+        extent = x.shape[axis]
+        if isinstance(extent, int):
+            axes.append(_Axis(axis, extent, int(extent * scale), scale))
+        elif scale.is_integer():
+            axes.append(_Axis(axis, extent, extent * int(scale), scale))
+        else:
+            return None
+    return axes
+
+
+def _sized(node: OnnxNode, x: Value, positions: tuple[int, ...]) -> list[_Axis] | None:
+    sizes, policy = node.dims(3), node.text("keep_aspect_ratio_policy", "stretch")
+    if sizes is None:
+        return None
+    if len(sizes) != len(positions) or any(isinstance(size, int) and size < 0 for size in sizes):
+        raise ValueError(f"sizes {sizes} do not fit {x.type}")
+    axes: list[_Axis] = []
+    for axis, size in zip(positions, sizes, strict=True):
+        extent, times = x.shape[axis], size // x.shape[axis] if x.shape[axis] != 0 else 1
+        if isinstance(extent, int) and isinstance(size, int):
+            axes.append(_Axis(axis, extent, size, size / extent if extent else 1.0))
+        elif isinstance(times, int) and times * extent == size:
+            axes.append(_Axis(axis, extent, size, float(times)))
+        else:
+            return None
+    return axes if policy == "stretch" else _in_proportion(axes, policy)
+
+
+def _in_proportion(axes: list[_Axis], policy: str) -> list[_Axis] | None:
+    """All axes by the smallest or largest of the scales, lengths rounded half up."""
+    if policy not in ("not_larger", "not_smaller"):
+        raise ValueError(f"unknown keep_aspect_ratio_policy {policy!r}")
+    scales = [axis.scale for axis in axes]
+    scale = min(scales, default=1.0) if policy == "not_larger" else max(scales, default=1.0)
+    kept: list[_Axis] = []
+    for axis in axes:
+        if not isinstance(axis.extent, int):
+            return None
+        kept.append(replace(axis, length=int(scale * axis.extent + 0.5), scale=scale))
+    return kept
+
+
+def _cropped(node: OnnxNode, axes: list[_Axis]) -> list[_Axis] | None:
+    """The axes with their regions of interest: all starts, then all ends."""
+    if _is_absent(node, 1):
+        raise ValueError("tf_crop_and_resize needs a roi")
+    roi = node.array(1)
+    if roi is None:
+        return None
+    numbers = [float(number) for number in roi.reshape(-1)]
+    if len(numbers) != 2 * len(axes) or not all(isfinite(number) for number in numbers):
+        raise ValueError(f"roi {numbers} does not fit {len(axes)} axes")
+    starts, ends = numbers[: len(axes)], numbers[len(axes) :]
+    return [replace(axis, region=region) for axis, *region in zip(axes, starts, ends, strict=True)]
+
+
+def _upsample(node: OnnxNode) -> Value | None:
+    x, positions = node.input(0), tuple(range(node.input(0).type.rank))
+    scales = node.floats("scales")
+    axes = _scaled(node, x, positions, 1) if scales is None else _by_scales(x, positions, list(scales))
+    if axes is not None and any(axis.scale < 1 for axis in axes):
+        raise ValueError(f"Upsample by scales {[axis.scale for axis in axes]}, which must be 1 or more")
+    rule = _Rule(node.text("mode", "nearest"))
+    if rule.mode not in ("nearest", "linear"):
+        raise ValueError(f"unknown mode {rule.mode!r}")
+    return None if axes is None else _resized(node, x, axes, rule)
+
+
+# --- the nodes that do it ------------------------------------------------------------------------------------
+
+
+def _resized(node: OnnxNode, x: Value, axes: list[_Axis], rule: _Rule) -> Value | None:
+    """Nearest moves elements; the other modes compute in a float type that holds the elements, and round once."""
+    shape = list(x.shape)
+    for axis in axes:
+        shape[axis.axis] = axis.length
+        if axis.extent == 0 and axis.length != 0:
+            raise ValueError(f"axis {axis.axis} of {x.type} is empty and cannot be resized to {axis.length}")
+    node.scope.check_type(TensorType(x.dtype, tuple(shape)), node.location)
+    work = [axis for axis in axes if not _is_identity(axis, rule)]
+    wide = x.dtype if rule.mode == "nearest" else _interpolation_dtype(x.dtype)
+    if wide is None or not all(_can_do(axis, rule) for axis in work):
+        return None
+    build = node.build
+    y = build.cast(x, wide)
+    for axis in work:
+        y = _resize_axis(build, y, axis, rule)
+    if wide.is_float and x.dtype.is_integer:
+        low, high = build.scalar(lowest(x.dtype), wide), build.scalar(highest(x.dtype), wide)
+        y = build.op("Min", build.op("Max", build.op("Round", y), low), high)
+    return build.cast(y, x.dtype)
+
+
+def _is_identity(axis: _Axis, rule: _Rule) -> bool:
+    if axis.extent != axis.length:
+        return False
+    whole = isclose(axis.region[0], 0.0) and isclose(axis.region[1], 1.0)
+    return axis.extent == 0 or (isclose(axis.scale, 1.0) and (whole or rule.transform != "tf_crop_and_resize"))
+
+
+def _interpolation_dtype(dtype: DType) -> DType | None:
+    if dtype is BOOL or (dtype.is_integer and dtype.bits > 32):
+        return None
+    return F64 if dtype.bits == 64 or (dtype.is_integer and dtype.bits == 32) else F32
+
+
+def _can_do(axis: _Axis, rule: _Rule) -> bool:
+    if isinstance(axis.extent, int) and isinstance(axis.length, int):
+        taps = 1 if rule.mode == "nearest" else len(_offsets(axis, rule))
+        return axis.length * taps <= MAX_TABLE_ELEMENTS
+    return _is_repetition(axis, rule)
+
+
+def _is_repetition(axis: _Axis, rule: _Rule) -> bool:
+    """Whether y[o] = x[o // scale] for any extent.
+
+    Where x_original(o + scale) = x_original(o) + 1, the places of three periods show it for all.
+    """
+    if rule.mode != "nearest" or rule.transform in ("align_corners", "tf_crop_and_resize") or axis.scale > MAX_REPEATS:
+        return False
+    times = int(axis.scale)
+    sample = replace(axis, extent=3, length=3 * times)
+    return bool(np.array_equal(_nearest_places(sample, rule), np.arange(3 * times) // times))
+
+
+def _resize_axis(build: Builder, x: Value, axis: _Axis, rule: _Rule) -> Value:
+    if not isinstance(axis.extent, int) or not isinstance(axis.length, int):
+        return _repeat(build, x, axis.axis, int(axis.scale))
+    if rule.mode == "nearest" or axis.length == 0:
+        y = build.op("Gather", x, build.constant(_nearest_places(axis, rule)), axis=axis.axis)
+    else:
+        places, weights = _tables(axis, rule)
+        tables = build.constant(places), build.constant(weights.astype(x.dtype.numpy))
+        y = build.op("Resample", x, *tables, axis=axis.axis)
+    outside = _outside(axis, rule)
+    if not outside.any():
+        return y
+    mask = build.constant(outside.reshape(-1, *(1,) * (x.type.rank - 1 - axis.axis)))
+    return build.op("Where", mask, build.scalar(_representable(rule.extrapolation, x.dtype), x.dtype), y)
+
+
+def _repeat(build: Builder, x: Value, axis: int, times: int) -> Value:
+    """Each element `times` times.
+
+    before: x[a, n, b]     after: Reshape(Broadcast(Reshape(x, [a, n, 1, b]), [a, n, times, b]), [a, times*n, b])
+    """
+    lead, rest = x.shape[: axis + 1], x.shape[axis + 1 :]
+    wide = build.op("Broadcast", build.reshape(x, (*lead, 1, *rest)), shape=(*lead, times, *rest))
+    return build.reshape(wide, (*lead[:-1], lead[-1] * times, *rest))
+
+
+def _representable(value: float, dtype: DType) -> float | int:
+    if dtype.is_float or dtype is BOOL:
+        return value
+    return int(min(max(np.nan_to_num(np.rint(value)), lowest(dtype)), highest(dtype)))
+
+
+# --- tables --------------------------------------------------------------------------------------------------
+
+
+def _numbers(axis: _Axis) -> tuple[int, int]:
+    assert isinstance(axis.extent, int) and isinstance(axis.length, int)
+    return axis.extent, axis.length
+
+
+def _coordinates(axis: _Axis, rule: _Rule) -> Floats:
+    """Where in the input each element of the result lies; `width` is its length before it was rounded down."""
+    (extent, length), scale = _numbers(axis), axis.scale
+    here, width = np.arange(length, dtype=np.float64), scale * extent
+    match rule.transform:
+        case "half_pixel":
+            return (here + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":
+            return extent / 2 * (1 - length / width) + (here + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (here + 0.5) / scale - 0.5 if width != 1 else np.full(length, -0.5)
+        case "asymmetric":
+            return here / scale
+        case "tf_half_pixel_for_nn":
+            return (here + 0.5) / scale
+        case "align_corners":
+            return here * (extent - 1) / (width - 1) if width != 1 else np.zeros(length)
+        case "tf_crop_and_resize":
+            start, end = axis.region
+            reach = (end - start) * (extent - 1)
+            inner = here * reach / (width - 1) if width != 1 else np.full(length, reach / 2)
+            return inner + start * (extent - 1)
+        case unknown:
+            raise ValueError(f"unknown coordinate_transformation_mode {unknown!r}")
+
+
+def _outside(axis: _Axis, rule: _Rule) -> npt.NDArray[np.bool_]:
+    """Which elements of the result lie outside of the input, where that is not taken as the edge."""
+    extent, length = _numbers(axis)
+    if rule.transform != "tf_crop_and_resize":
+        return np.zeros(length, np.bool_)
+    places = _coordinates(axis, rule)
+    return (places < 0) | (places > extent - 1)
+
+
+def _neighbourhood(axis: _Axis, rule: _Rule) -> tuple[Places, Floats]:
+    """(the place left of each coordinate, the distance from it): an integer coordinate is at distance 1."""
+    coordinates = _coordinates(axis, rule)
+    left = np.ceil(coordinates) - 1
+    return left.astype(np.int64), coordinates - left
+
+
+def _nearest_places(axis: _Axis, rule: _Rule) -> Places:
+    left, distance = _neighbourhood(axis, rule)
+    match rule.nearest:
+        case "round_prefer_floor":
+            right = distance > 0.5
+        case "round_prefer_ceil":
+            right = distance >= 0.5
+        case "floor":
+            right = distance == 1
+        case "ceil":
+            right = np.ones_like(distance, np.bool_)
+        case "simple":
+            # As onnxruntime has it where operator set 10 does not say.
+            right = (distance == 1) | (axis.scale < 1)
+        case unknown:
+            raise ValueError(f"unknown nearest_mode {unknown!r}")
+    return np.clip(left + right, 0, _numbers(axis)[0] - 1)
+
+
+def _stretch(axis: _Axis, rule: _Rule) -> float:
+    """Antialiasing widens the kernel of a reduction to cover all of the input."""
+    return min(axis.scale, 1.0) if rule.antialias else 1.0
+
+
+def _offsets(axis: _Axis, rule: _Rule) -> range:
+    """Places under the kernel, counted from the one left of the coordinate."""
+    if axis.length == 0:
+        return range(0)
+    first = int(np.floor(-rule.radius / _stretch(axis, rule))) + 1
+    return range(first, 2 - first)
+
+
+def _tables(axis: _Axis, rule: _Rule) -> tuple[Places, Floats]:
+    """For each element of the result the places it is computed from, and their weights."""
+    (extent, _), (left, distance) = _numbers(axis), _neighbourhood(axis, rule)
+    offsets = np.asarray(_offsets(axis, rule))
+    places = left[:, None] + offsets
+    weights = _kernel(np.abs(offsets - distance[:, None]) * _stretch(axis, rule), rule)
+    if rule.antialias:
+        weights /= weights.sum(axis=1, keepdims=True)
+    if rule.exclude_outside:
+        weights[(places < 0) | (places >= extent)] = 0
+        total = weights.sum(axis=1, keepdims=True)
+        weights /= np.where(total == 0, 1, total)
+    return np.clip(places, 0, extent - 1), weights
+
+
+def _kernel(distance: Floats, rule: _Rule) -> Floats:
+    """The weight of an element by its distance: a tent, or cubic convolution (doi 10.1109/TASSP.1981.1163711)."""
+    if rule.mode == "linear":
+        return np.maximum(0, 1 - distance)
+    a, d = rule.coefficient, distance
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+RESIZE_IMPORTERS: dict[str, Importer] = {"Resize": _resize, "Upsample": _upsample}

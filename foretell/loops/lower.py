@@ -1,0 +1,438 @@
+"""From tensor stages to kernels: stages that share outer axes become one loop nest.
+
+A cluster is a run of stages whose first d axes have equal extents and that read one another only at the same point of
+those axes. Its kernel runs the d outer loops once, and inside them each stage in turn; what only the cluster reads
+lives in registers or on the stack.
+
+    softmax over [b, s, k]:   for b, s parallel:  m = max_k x;  e[k] = exp(x - m);  t = sum_k e;  y[k] = e[k] / t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from foretell.ir import expr
+from foretell.ir.dtypes import BOOL, DType
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Axis, Buffer, Const, Load, Scalar, operation_count
+from foretell.loops.nodes import (
+    Accumulate,
+    Allocate,
+    Block,
+    For,
+    Kernel,
+    Statement,
+    Store,
+    loads_in,
+    offset,
+    substitute_scalar,
+)
+from foretell.loops.stages import TensorStage, map_loads
+
+STACK_BYTES = 64 << 10
+"""The largest temporary that a kernel keeps on its stack."""
+PARALLEL_POINTS = 1 << 15
+"""A nest with fewer points than this is not worth waking a thread for."""
+BLOCK_POINTS = 1 << 13
+"""Points of a flat loop that one task takes."""
+LEAST_PARALLEL = 16
+"""Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
+
+
+def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
+    """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32."""
+    return [_nest(cluster, kept, lanes) for cluster in _clusters(list(stages), kept)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    stages: tuple[TensorStage, ...]
+    depth: int
+    """Outer axes that all stages share."""
+
+
+def _clusters(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[_Cluster]:
+    """Greedy runs of stages; a stage joins the run before it if they share enough outer iterations."""
+    clusters: list[_Cluster] = []
+    for stage in stages:
+        if clusters:
+            joined = (*clusters[-1].stages, stage)
+            depth = _shared_depth(joined)
+            if depth and _is_worth_sharing(joined, depth, kept):
+                clusters[-1] = _Cluster(joined, depth)
+                continue
+        clusters.append(_Cluster((stage,), len(stage.axes)))
+    return clusters
+
+
+def _shared_depth(stages: tuple[TensorStage, ...]) -> int:
+    """The number of leading axes on which all stages agree and read one another at the same point."""
+    depth = min(len(stage.axes) for stage in stages)
+    for position in range(depth):
+        if len({stage.axes[position].extent for stage in stages}) != 1:
+            depth = position
+            break
+    own = {stage.buffer for stage in stages}
+    for stage in stages:
+        for load in loads_in(stage.body):
+            if load.source in own:
+                same = [index == axis.sym for index, axis in zip(load.indices, stage.axes, strict=False)]
+                depth = min(depth, (same + [False]).index(False))
+    return depth
+
+
+def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozenset[Buffer]) -> bool:
+    if all(depth == len(stage.axes) for stage in stages):
+        return True
+    outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
+    if isinstance(outer, int) and outer < LEAST_PARALLEL:
+        return False
+    return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
+
+
+def _fits_the_stack(stage: TensorStage, depth: int) -> bool:
+    sizes = [axis.extent for axis in stage.axes[depth:]]
+    if not all(isinstance(size, int) for size in sizes):
+        return False
+    return prod(int(size) for size in sizes if isinstance(size, int)) * stage.buffer.dtype.itemsize <= STACK_BYTES
+
+
+# --- one nest ------------------------------------------------------------------------------------------------
+
+
+def _nest(cluster: _Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
+    stages, depth = _unified(cluster)
+    locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
+    inner = [_with_locals(stage, locals_, depth) for stage in stages]
+    outer = stages[0].axes[:depth]
+    rows = any(len(stage.axes) > depth for stage in stages)
+    if rows:
+        body: Statement = Block(tuple(_stage_loops(stage, locals_, stage.axes[depth:], lanes) for stage in inner))
+        body = _allocated(body, [locals_[s.buffer] for s in stages if s.buffer in locals_])
+        statement = _outer_loops(outer, body, _points(stages))
+    else:
+        statement = _point_nest(outer, inner, locals_, lanes)
+    reads = {load.source: None for stage in inner for load in loads_in(stage.body)}
+    tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
+    writes = tuple(stage.buffer for stage in inner if stage.buffer.scope == "table")
+    return Kernel(stages[-1].buffer.name, tuple(b for b in tables if b not in writes), writes, statement, stages[-1].location)
+
+
+def _points(stages: Sequence[TensorStage]) -> Dim:
+    total: Dim = 0
+    for stage in stages:
+        total = total + stage.points * max(1, operation_count(stage.body))
+    return total
+
+
+def _unified(cluster: _Cluster) -> tuple[list[TensorStage], int]:
+    """The stages with their shared axes named alike."""
+    first = cluster.stages[0]
+    unified: list[TensorStage] = []
+    for stage in cluster.stages:
+        bindings: dict[Sym, Dim] = {
+            own.sym: shared.sym for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
+        }
+        axes = first.axes[: cluster.depth] + stage.axes[cluster.depth :]
+        unified.append(replace(stage, axes=axes, body=substitute_scalar(stage.body, bindings)))
+    return unified, cluster.depth
+
+
+def _local_buffer(stage: TensorStage, depth: int) -> Buffer:
+    shape = tuple(axis.extent for axis in stage.axes[depth:])
+    dtype = stage.buffer.dtype
+    return Buffer(stage.buffer.name, dtype, shape, "stack" if shape else "register")
+
+
+def _with_locals(stage: TensorStage, locals_: dict[Buffer, Buffer], depth: int) -> TensorStage:
+    """Loads and the target with shared axes dropped where the buffer is local to the nest."""
+
+    def local(load: Load) -> Scalar:
+        assert isinstance(load.source, Buffer)
+        found = locals_.get(load.source)
+        return load if found is None else Load(found, load.indices[depth:], load.dtype)
+
+    return replace(stage, body=map_loads(stage.body, local), buffer=locals_.get(stage.buffer, stage.buffer))
+
+
+def _allocated(body: Statement, buffers: Sequence[Buffer]) -> Statement:
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    return body
+
+
+def _place(stage: TensorStage, outer: tuple[Axis, ...] = ()) -> tuple[Dim, ...]:
+    """Where the stage stores: all its axes for a table buffer, its inner ones for a local."""
+    axes = stage.axes if stage.buffer.scope == "table" else stage.axes[len(stage.axes) - len(stage.buffer.shape) :]
+    return tuple(axis.sym for axis in axes)
+
+
+def identity(reduction: str, dtype: DType) -> Const:
+    """The value that a reduction starts from, in the compute type."""
+    compute = dtype.compute
+    if reduction in ("sum", "prod"):
+        return Const(0 if reduction == "sum" else 1, compute)
+    lowest = reduction == "max"
+    if compute is BOOL:
+        return Const(not lowest, compute)
+    if compute.is_float:
+        return Const(float("-inf") if lowest else float("inf"), compute)
+    signed = compute.kind == "int"
+    low, high = (-(1 << (compute.bits - 1)), (1 << (compute.bits - 1)) - 1) if signed else (0, (1 << compute.bits) - 1)
+    return Const(low if lowest else high, compute)
+
+
+# --- loops of one stage ---------------------------------------------------------------------------------------
+
+
+def _stage_loops(
+    stage: TensorStage, locals_: dict[Buffer, Buffer], inner: tuple[Axis, ...], lanes: int
+) -> Statement:
+    """The loops of one stage inside the shared ones, with its best axis in vectors."""
+    place = _place(stage)
+    if stage.reduction is None:
+        axes, bindings = collapse(inner, [(stage.buffer, place)], [stage.body])
+        store = Store(stage.buffer, _substituted(place, bindings), substitute_scalar(stage.body, bindings))
+        return _loops(axes, store, vector=len(axes) - 1)
+    accumulator = Buffer(f"{stage.buffer.name}.acc", stage.buffer.dtype.compute, (), "register")
+    reduced, bindings = collapse(stage.reduction_axes, [], [stage.body])
+    body = substitute_scalar(stage.body, bindings)
+    candidates = inner + reduced
+    best = vector_axis(candidates, [(stage.buffer, place)], [body], lanes)
+    start = Store(accumulator, (), identity(stage.reduction, stage.buffer.dtype))
+    update = _loops(reduced, Accumulate(accumulator, (), stage.reduction, body), vector=best - len(inner))
+    finish = Store(stage.buffer, place, Load(accumulator, (), accumulator.dtype))
+    whole = Allocate(accumulator, Block((start, update, finish)))
+    return _loops(inner, whole, vector=best if best < len(inner) else -1)
+
+
+def _substituted(place: tuple[Dim, ...], bindings: dict[Sym, Dim]) -> tuple[Dim, ...]:
+    return tuple(expr.substitute(index, bindings) for index in place)
+
+
+def _loops(axes: Sequence[Axis], body: Statement, vector: int = -1, kind: str = "serial") -> Statement:
+    """Nested loops over axes; the one numbered `vector` runs in vectors and is moved innermost."""
+    order = [axis for number, axis in enumerate(axes) if number != vector]
+    if 0 <= vector < len(axes):
+        body = For(axes[vector].sym, axes[vector].extent, "vector", body)
+    for axis in reversed(order):
+        body = For(axis.sym, axis.extent, kind, body)
+    return body
+
+
+def _point_nest(
+    outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer], lanes: int
+) -> Statement:
+    """Stages without inner axes: maps and reductions at each point of the outer axes, which may run in vectors."""
+    places = [(stage.buffer, _place(stage)) for stage in stages if stage.buffer.scope == "table"]
+    bodies = [stage.body for stage in stages]
+    axes, bindings = collapse(outer, places, bodies)
+    stages = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
+    places = [(buffer, _substituted(place, bindings)) for buffer, place in places]
+    reduced = [axis for stage in stages for axis in stage.reduction_axes]
+    best = vector_axis((*axes, *reduced), places, [stage.body for stage in stages], lanes)
+    body = Block(tuple(_point_stage(stage, bindings, reduced, best - len(axes)) for stage in stages))
+    registers = [locals_[buffer] for buffer in locals_]
+    points = _points(stages)
+    if best >= len(axes) or not axes:
+        return _outer_loops(axes, _allocated(body, registers), points)
+    rest = tuple(axis for number, axis in enumerate(axes) if number != best)
+    inner = For(axes[best].sym, axes[best].extent, "vector", _allocated(body, registers))
+    if rest:
+        return _outer_loops(rest, inner, points)
+    return _blocked(axes[best], _allocated(body, registers), points)
+
+
+def _point_stage(
+    stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axis], vector: int
+) -> Statement:
+    place = _substituted(_place(stage), bindings)
+    if stage.reduction is None:
+        return Store(stage.buffer, place, stage.body)
+    accumulator = Buffer(f"{stage.buffer.name}.acc", stage.buffer.dtype.compute, (), "register")
+    chosen = reduced[vector] if vector >= 0 else None
+    number = stage.reduction_axes.index(chosen) if chosen in stage.reduction_axes and chosen else -1
+    update = Accumulate(accumulator, (), stage.reduction, stage.body)
+    statements = (
+        Store(accumulator, (), identity(stage.reduction, stage.buffer.dtype)),
+        _loops(stage.reduction_axes, update, vector=number),
+        Store(stage.buffer, place, Load(accumulator, (), accumulator.dtype)),
+    )
+    return Allocate(accumulator, Block(statements))
+
+
+def _outer_loops(axes: tuple[Axis, ...], body: Statement, points: Dim) -> Statement:
+    """The outermost loops; the first long one is shared among threads if there is enough to do."""
+    if not axes:
+        return body
+    parallel = _is_large(points)
+    kinds = ["serial"] * len(axes)
+    if parallel:
+        # One task per iteration of the outer axes, joined into a single loop.
+        joined, bindings = _join(axes)
+        return For(joined.sym, joined.extent, "parallel", substitute_statement(body, bindings))
+    for axis, kind in zip(reversed(axes), reversed(kinds), strict=True):
+        body = For(axis.sym, axis.extent, kind, body)
+    return body
+
+
+def _is_large(points: Dim) -> bool:
+    return not isinstance(points, int) or points >= PARALLEL_POINTS
+
+
+def _blocked(axis: Axis, body: Statement, points: Dim) -> Statement:
+    """A flat vector loop, cut into blocks that threads share.
+
+    before: for i < n vector      after: for b < ceil(n / B) parallel: for j < min(B, n - b*B) vector    i = b*B + j
+    """
+    if not _is_large(points):
+        return For(axis.sym, axis.extent, "vector", body)
+    blocks = Axis(Sym(f"{axis.sym.name}.b", 0), expr.ceildiv(axis.extent, BLOCK_POINTS))
+    inside = Sym(f"{axis.sym.name}.j", 0, BLOCK_POINTS - 1)
+    start = blocks.sym * BLOCK_POINTS
+    body = substitute_statement(body, {axis.sym: start + inside})
+    extent = expr.minimum(axis.extent - start, BLOCK_POINTS)
+    return For(blocks.sym, blocks.extent, "parallel", For(inside, extent, "vector", body))
+
+
+def substitute_statement(statement: Statement, bindings: dict[Sym, Dim]) -> Statement:
+    """The statement with symbols replaced everywhere."""
+    if not bindings:
+        return statement
+    match statement:
+        case For(sym, extent, kind, body):
+            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings))
+        case Store(buffer, indices, value):
+            plain = tuple(
+                expr.substitute(index, bindings)
+                if isinstance(index, (int, expr.Expr))
+                else substitute_scalar(index, bindings)
+                for index in indices
+            )
+            return Store(buffer, plain, substitute_scalar(value, bindings))
+        case Accumulate(buffer, indices, reduction, value):
+            return Accumulate(buffer, _substituted(indices, bindings), reduction, substitute_scalar(value, bindings))
+        case Allocate(buffer, body):
+            return Allocate(buffer, substitute_statement(body, bindings))
+        case Block(statements):
+            return Block(tuple(substitute_statement(inner, bindings) for inner in statements))
+        case _:
+            return replace(
+                statement,
+                condition=substitute_scalar(statement.condition, bindings),
+                body=substitute_statement(statement.body, bindings),
+            )
+
+
+# --- choosing axes --------------------------------------------------------------------------------------------
+
+Access = tuple[Buffer, tuple[Dim, ...]]
+
+
+def collapse(
+    axes: tuple[Axis, ...], stores: Sequence[Access], bodies: Sequence[Scalar]
+) -> tuple[tuple[Axis, ...], dict[Sym, Dim]]:
+    """Join neighbouring axes wherever every address stays linear; returns the new axes and what the old ones became.
+
+    before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
+    """
+    bindings: dict[Sym, Dim] = {}
+    current = list(axes)
+    position = len(current) - 2
+    while position >= 0:
+        joined, step = _join((current[position], current[position + 1]))
+        if _stays_linear(joined.sym, step, stores, bodies, bindings):
+            bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
+            current[position : position + 2] = [joined]
+        position -= 1
+    return tuple(current), bindings
+
+
+def _join(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
+    """One axis that runs through several in row-major order, and what each of them is in its terms."""
+    if len(axes) == 1:
+        return axes[0], {}
+    extent = expr.product(tuple(axis.extent for axis in axes))
+    _, high = expr.bounds(extent)
+    sym = Sym("*".join(axis.sym.name for axis in axes), 0, None if high is None else max(0, high - 1))
+    bindings: dict[Sym, Dim] = {}
+    inner: Dim = 1
+    for number in reversed(range(len(axes))):
+        place = sym // inner
+        bindings[axes[number].sym] = place if number == 0 else place % axes[number].extent
+        inner = inner * axes[number].extent
+    return Axis(sym, extent), bindings
+
+
+def _stays_linear(
+    sym: Sym, step: dict[Sym, Dim], stores: Sequence[Access], bodies: Sequence[Scalar], bindings: dict[Sym, Dim]
+) -> bool:
+    combined = {old: expr.substitute(value, step) for old, value in bindings.items()} | step
+    touched = frozenset(combined)
+    for body in bodies:
+        if _uses_index_value(body, touched):
+            return False
+        for load in loads_in(body):
+            if not _is_linear_access(load, combined, sym):
+                return False
+    return all(_is_linear(offset(b.shape, tuple(expr.substitute(i, combined) for i in p)), sym) for b, p in stores)
+
+
+def _is_linear_access(load: Load, bindings: dict[Sym, Dim], sym: Sym) -> bool:
+    assert isinstance(load.source, Buffer)
+    indices: list[Dim] = []
+    for index in load.indices:
+        if not isinstance(index, (int, expr.Expr)):
+            return False
+        indices.append(expr.substitute(index, bindings))
+    return _is_linear(offset(load.source.shape, tuple(indices)), sym)
+
+
+def _is_linear(value: Dim, sym: Sym) -> bool:
+    return expr.try_linear(value, frozenset({sym})) is not None
+
+
+def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
+    """Whether the value (not just the address) depends on one of the symbols."""
+    from foretell.ir.tensor_expr import Apply, Cast, Index, Select
+
+    match scalar:
+        case Index(value):
+            return bool(expr.symbols(value) & symbols)
+        case Apply(_, arguments):
+            return any(_uses_index_value(argument, symbols) for argument in arguments)
+        case Select(condition, then, otherwise):
+            return any(_uses_index_value(part, symbols) for part in (condition, then, otherwise))
+        case Cast(value):
+            return _uses_index_value(value, symbols)
+        case _:
+            return False
+
+
+def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:
+    """The axis whose vectors cost least: contiguous loads are cheap, equal ones free, others one load per lane."""
+    costs = [_vector_cost(axis, stores, bodies, lanes) for axis in axes]
+    return min(range(len(axes)), key=lambda number: (costs[number], -number)) if axes else -1
+
+
+def _vector_cost(axis: Axis, stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> float:
+    """Memory operations per element, were this axis in vectors."""
+    accesses = [(load.source, load.indices) for body in bodies for load in loads_in(body)]
+    total = 0.0
+    for buffer, indices in [*accesses, *stores]:
+        assert isinstance(buffer, Buffer)
+        plain = [index for index in indices if isinstance(index, (int, expr.Expr))]
+        stride = access_stride(buffer, tuple(plain), axis.sym) if len(plain) == len(indices) else None
+        total += 0.5 / lanes if stride == 0 else 1.0 / lanes if stride == 1 else 1.0
+    extent = axis.extent
+    # A short axis leaves lanes empty.
+    filled = 1.0 if not isinstance(extent, int) else extent / (-(-extent // lanes) * lanes) if extent else 1.0
+    return total / max(filled, 1e-9)
+
+
+def access_stride(buffer: Buffer, indices: tuple[Dim, ...], sym: Sym) -> int | None:
+    """How far the address moves per step of `sym`, in elements; None if that is not one number."""
+    linear = expr.try_linear(offset(buffer.shape, indices), frozenset({sym}))
+    return None if linear is None else linear[0].get(sym, 0)

@@ -1,0 +1,163 @@
+"""The loop IR: loop nests over typed buffers, immutable, printable, executable.
+
+Semantics, once for all
+- A `Kernel` is a statement that reads and writes buffers; it touches nothing else. Its scalar expressions are those of
+  tensor expressions (`ir/tensor_expr.py`), with loads from `Buffer`s.
+- `For` runs its body for sym = 0 .. extent - 1. The kind says how, never what: `serial` in order, `parallel` in any
+  order on any thread, `vector` several at a time, `unroll` written out. A vector loop handles its remainder itself.
+- `Accumulate` combines a value into an element with a reduction; the element must hold a value already. In a vector
+  loop whose variable does not index the target, partial results are combined after the loop.
+- `Store` rounds to the buffer's type, once; buffers of scope `register` hold compute types.
+- `Guard` runs its body if the condition holds. Every load and store that runs is in bounds.
+- `Allocate` makes a buffer of scope `stack` or `register` for the duration of its body; its contents start undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
+
+LOOP_KINDS = ("serial", "parallel", "vector", "unroll")
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    sym: Sym
+    extent: Dim
+    kind: str
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    buffer: Buffer
+    indices: tuple[Dim | Scalar, ...]
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    buffer: Buffer
+    indices: tuple[Dim, ...]
+    reduction: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    condition: Scalar
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    buffer: Buffer
+    body: Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    statements: tuple[Statement, ...]
+
+
+Statement: TypeAlias = For | Store | Accumulate | Guard | Allocate | Block
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One native function: the buffers it reads and writes, and its loops."""
+
+    name: str
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    body: Statement
+    location: str = ""
+
+    def __str__(self) -> str:
+        head = f"kernel {self.name}({', '.join(map(_parameter, self.reads))}) -> "
+        return head + ", ".join(map(_parameter, self.writes)) + " {\n" + _text(self.body, 1) + "}"
+
+
+def _parameter(buffer: Buffer) -> str:
+    return f"{buffer}: {buffer.type}"
+
+
+def _text(statement: Statement, depth: int) -> str:
+    pad = "  " * depth
+    match statement:
+        case For(sym, extent, kind, body):
+            return f"{pad}for {sym} < {extent} {kind}:\n" + _text(body, depth + 1)
+        case Store(buffer, indices, value):
+            return f"{pad}{_place(buffer, indices)} = {value}\n"
+        case Accumulate(buffer, indices, reduction, value):
+            return f"{pad}{_place(buffer, indices)} {reduction}= {value}\n"
+        case Guard(condition, body):
+            return f"{pad}if {condition}:\n" + _text(body, depth + 1)
+        case Allocate(buffer, body):
+            return f"{pad}{_parameter(buffer)} in {buffer.scope}\n" + _text(body, depth)
+        case Block(statements):
+            return "".join(_text(inner, depth) for inner in statements)
+
+
+def _place(buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> str:
+    return f"{buffer}[{', '.join(map(str, indices))}]"
+
+
+def offset(shape: tuple[Dim, ...], indices: tuple[Dim, ...]) -> Dim:
+    """The place of an element in row-major order."""
+    place: Dim = 0
+    for dim, index in zip(shape, indices, strict=True):
+        place = place * dim + index
+    return place
+
+
+def loads_in(scalar: Scalar) -> Iterator[Load]:
+    """Every load of a scalar expression, those inside indices included."""
+    match scalar:
+        case Load(_, indices):
+            yield scalar
+            for index in indices:
+                if not isinstance(index, (int, expr.Expr)):
+                    yield from loads_in(index)
+        case Apply(_, arguments):
+            for argument in arguments:
+                yield from loads_in(argument)
+        case Select(condition, then, otherwise):
+            for part in (condition, then, otherwise):
+                yield from loads_in(part)
+        case Cast(value):
+            yield from loads_in(value)
+        case Const() | Index():
+            return
+
+
+def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim]) -> Scalar:
+    """The scalar with symbols of its indices replaced."""
+    match scalar:
+        case Const():
+            return scalar
+        case Index(value):
+            return Index(expr.substitute(value, bindings))
+        case Load(source, indices, dtype):
+            return Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
+        case Apply(op, arguments):
+            return Apply(op, tuple(substitute_scalar(argument, bindings) for argument in arguments))
+        case Select(condition, then, otherwise):
+            return Select(
+                substitute_scalar(condition, bindings),
+                substitute_scalar(then, bindings),
+                substitute_scalar(otherwise, bindings),
+            )
+        case Cast(value, dtype, saturate):
+            return Cast(substitute_scalar(value, bindings), dtype, saturate)
+
+
+def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim]) -> Dim | Scalar:
+    if isinstance(index, (int, expr.Expr)):
+        return expr.substitute(index, bindings)
+    return substitute_scalar(index, bindings)

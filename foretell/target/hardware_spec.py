@@ -1,0 +1,99 @@
+"""`HardwareSpec`: one CPU, as every stage sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv64"}
+"""The first word of an LLVM triple, or `platform.machine()` in lower case -> the architecture it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLevel:
+    """One level of data cache, as one core sees it."""
+
+    size_bytes: int
+    line_bytes: int
+    shared_by_cores: int
+    bandwidth_bytes_per_cycle: float
+    """Sustained loads of one core from this level."""
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareSpec:
+    """The numbers of one CPU. "Vector" means the full width that code is generated for, `vector_bytes`."""
+
+    name: str
+    triple: str
+    """Architecture, vendor and system, as LLVM spells them."""
+    cpu: str
+    """LLVM's name, which selects its scheduling model."""
+    features: tuple[str, ...]
+    """Everything beyond the architecture's baseline that code may use: LLVM's names, sorted (target/features.py)."""
+    vector_bytes: int
+    """Width of a vector register; 0 where there are only scalars."""
+    vector_registers: int
+    fma_ports: int
+    """Vector multiply-adds started each cycle; where there is no such instruction, pairs of multiply and add."""
+    fma_latency_cycles: int
+    """From accumulator to accumulator: a chain of multiply-adds advances once in this time."""
+    load_ports: int
+    """Vector loads started each cycle."""
+    store_ports: int
+    """Vector stores started each cycle."""
+    frequency_hz: float
+    """Sustained, all cores busy with vector code."""
+    caches: tuple[CacheLevel, ...]
+    """From the nearest; instruction caches are left out."""
+    cores: int
+    dram_bandwidth_bytes_per_s: float
+    """All cores together."""
+    dram_core_bandwidth_bytes_per_s: float
+    """One core alone."""
+    barrier_cost_s: float
+    """Waking all cores for a parallel loop and joining them, while their threads still spin."""
+
+    @property
+    def architecture(self) -> str:
+        return ARCHITECTURES[self.triple.partition("-")[0]]
+
+    @property
+    def fma_accumulators(self) -> int:
+        """Independent accumulators that keep every FMA port busy."""
+        return self.fma_ports * self.fma_latency_cycles
+
+    @property
+    def cycle_s(self) -> float:
+        return 1.0 / self.frequency_hz
+
+    def vector_lanes(self, bits: int) -> int:
+        """Elements of `bits` in one vector; at least 1."""
+        return max(1, 8 * self.vector_bytes // bits)
+
+    def peak_flops_per_s(self, bits: int = 32, *, cores: int = 1) -> float:
+        """Multiply-adds at full rate, each counted as two operations."""
+        return 2.0 * self.fma_ports * self.vector_lanes(bits) * self.frequency_hz * cores
+
+    def cache_bandwidth_bytes_per_s(self, level: int) -> float:
+        """Of one core from `caches[level]`."""
+        return self.caches[level].bandwidth_bytes_per_cycle * self.frequency_hz
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def with_features(spec: HardwareSpec, features: Iterable[str]) -> HardwareSpec:
+    """The same CPU with another instruction set; losing AVX-512 or AVX narrows its vectors."""
+    kept = tuple(sorted(features))
+    if kept == spec.features:
+        return spec
+    if spec.architecture != "x86_64":
+        return replace(spec, features=kept)
+    widest = 64 if "avx512f" in kept else 32 if "avx" in kept else 16
+    return replace(
+        spec,
+        features=kept,
+        vector_bytes=min(spec.vector_bytes, widest),
+        vector_registers=spec.vector_registers if "avx512f" in kept else min(spec.vector_registers, 16),
+    )
