@@ -153,6 +153,16 @@ def env(json: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> N
     Output(json, quiet, verbose).show(table("", "", rows=rows), facts=found.to_json())
 
 
+@app.command()
+def targets(json: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """List the CPUs that code can be generated for, and what `native` resolves to here."""
+    from foretell.cli.targets import describe_targets
+
+    found = describe_targets()
+    native = found.native.resolved if found.native else "none: foretell does not generate code for this machine"
+    Output(json, quiet, verbose).show(found.to_table(), "", f"native is {native}", facts=found.to_json())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors are printed, bugs are raised."""
     words = sys.argv[1:] if arguments is None else list(arguments)

@@ -37,10 +37,7 @@ class Output:
             typer.echo(json.dumps({"ok": ok, **facts}, allow_nan=False))
             return
         for part in parts:
-            if isinstance(part, str):
-                typer.echo(printable(part))
-            else:
-                Console(highlight=False, width=_width()).print(part)
+            typer.echo(printable(part) if isinstance(part, str) else _rendered(part))
 
     def show_error(self, error: ForetellError) -> None:
         """The three lines on stderr, or with `--json` an object on stdout; `-v` adds the traceback on stderr."""
@@ -52,6 +49,11 @@ class Output:
             typer.echo(printable(str(error)), err=True)
 
 
-def _width() -> int | None:
-    """A terminal's own width; a pipe or a file breaks no line that has room in `UNBROKEN_WIDTH`."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNBROKEN_WIDTH
+def _rendered(part: RenderableType) -> str:
+    """For a terminal as it likes it; in a pipe or a file, lines are neither broken nor padded."""
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if is_terminal or "COLUMNS" in os.environ else UNBROKEN_WIDTH)
+    with console.capture() as capture:
+        console.print(part)
+    lines = capture.get().splitlines()
+    return "\n".join(lines if is_terminal else [line.rstrip() for line in lines])

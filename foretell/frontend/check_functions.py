@@ -10,6 +10,7 @@ from onnx import FunctionProto, ModelProto, NodeProto
 from foretell.support.errors import CyclicGraph, DuplicateName, NestingTooDeep, TooManyNodes
 from foretell.support.limits import Limits
 
+FEW_OPERANDS = 8
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload."""
 
@@ -34,6 +35,11 @@ def functions_of(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
 def function_called(node: NodeProto) -> FunctionKey:
     """The function that a node would call, if the model has it."""
     return (node.domain, node.op_type, node.overload)
+
+
+def node_weight(node: NodeProto) -> int:
+    """How many nodes a node counts for: one, unless it has so many operands that it becomes a node for each."""
+    return max(1, len(node.input) - FEW_OPERANDS, len(node.output) - FEW_OPERANDS)
 
 
 def check_functions(model: ModelProto, functions: Mapping[FunctionKey, FunctionProto], limits: Limits) -> int:
@@ -64,7 +70,7 @@ class _Counter:
         self._check_depth(depth)
         total = _Size()
         for node in nodes:
-            total.nodes += 1
+            total.nodes += node_weight(node)
             self._add(total, self.count_function(function_called(node), depth))
             for attribute in node.attribute:
                 for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):

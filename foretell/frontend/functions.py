@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from onnx import FunctionProto, NodeProto, defs
@@ -25,12 +26,17 @@ def try_function_body(node: OnnxNode) -> FunctionProto | None:
 
 
 def _later_versions(schema: OpSchema) -> list[OpSchema]:
-    later: list[OpSchema] = []
-    for candidate in defs.get_all_schemas_with_history():
-        same = candidate.name == schema.name and candidate.domain == schema.domain
-        if same and candidate.since_version > schema.since_version and _takes_the_same(schema, candidate):
-            later.append(candidate)
-    return sorted(later, key=lambda candidate: candidate.since_version)
+    later = _versions()[schema.domain, schema.name]
+    return [new for new in later if new.since_version > schema.since_version and _takes_the_same(schema, new)]
+
+
+@cache
+def _versions() -> dict[tuple[str, str], list[OpSchema]]:
+    """All versions of every operator, oldest first."""
+    versions: dict[tuple[str, str], list[OpSchema]] = {}
+    for schema in sorted(defs.get_all_schemas_with_history(), key=lambda schema: schema.since_version):
+        versions.setdefault((schema.domain, schema.name), []).append(schema)
+    return versions
 
 
 def _takes_the_same(old: OpSchema, new: OpSchema) -> bool:
@@ -62,8 +68,10 @@ def _nearest(versions: list[int], wanted: int) -> int:
 
 def _call(node: OnnxNode) -> NodeProto:
     """The node with its attributes bound, as context-dependent bodies look at them."""
-    call = NodeProto()
-    call.CopyFrom(node.proto)
-    del call.attribute[:]
-    call.attribute.extend(node.attributes.values())
+    call = NodeProto(op_type=node.op_type, domain=node.schema.domain)
+    call.input.extend(node.proto.input)
+    call.output.extend(node.proto.output)
+    for name, attribute in node.attributes.items():
+        call.attribute.add().CopyFrom(attribute)
+        call.attribute[-1].name = name
     return call

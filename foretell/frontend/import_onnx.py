@@ -25,8 +25,9 @@ from onnx.checker import ValidationError
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
-from foretell.frontend.check_functions import FunctionKey, check_functions, function_called, functions_of
+from foretell.frontend.check_functions import FunctionKey, check_functions, function_called, functions_of, node_weight
 from foretell.frontend.functions import try_function_body
+from foretell.frontend.mapped_files import quoted
 from foretell.frontend.onnx_node import (
     OnnxNode,
     Unsupported,
@@ -34,7 +35,6 @@ from foretell.frontend.onnx_node import (
     check_input_types,
     object_array,
 )
-from foretell.frontend.mapped_files import quoted
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX, dims_of_proto, named_dim
 from foretell.frontend.operators import IMPORTERS
 from foretell.frontend.parameters import Parameters, count_parameters
@@ -76,7 +76,7 @@ BAD_NODE = (ValueError, TypeError, LookupError, ArithmeticError, InferenceError,
 """What importers and inference raise when a node's attributes or operands make no sense."""
 SMALL_ELEMENTS = 4096
 """Constants up to this size are computed during import, so that shapes which depend on them are known."""
-SMALL_POINTS, ALL_SMALL_POINTS = 1 << 20, 1 << 27
+SMALL_POINTS, ALL_SMALL_POINTS = 1 << 20, 1 << 25
 """Loop iterations that computing one of them, and all of them, may take."""
 REPEATS = 8
 """How often the import of a loop's body may be repeated, on average over the model, to find the types it keeps."""
@@ -196,6 +196,7 @@ class _Model:
     operators: list[OperatorUse] = field(default_factory=list)
     node_count: int = 0
     repeated_nodes: int = 0
+    reference_bytes: int = 0
     fresh_dims: int = 0
     points_left: int = ALL_SMALL_POINTS
 
@@ -203,6 +204,17 @@ class _Model:
         """A dimension that only the data will tell."""
         self.fresh_dims += 1
         return Sym(f"u{self.fresh_dims}", 0)
+
+    def count_reference_bytes(self, number: int) -> None:
+        """Bytes of attributes that are copied, once for each node that the reference is to run."""
+        self.reference_bytes += number
+        if self.reference_bytes > self.limits.folded_bytes:
+            raise ConstantTooLarge(
+                "the attributes of operators without a definition of ours are too large",
+                expected=f"at most {self.limits.folded_bytes:,} bytes",
+                got=f"{self.reference_bytes:,} bytes",
+                hint="raise Limits.folded_bytes if you trust the file",
+            )
 
     def forget_nodes(self, node_count: int) -> None:
         """Go back to an earlier count, as what was imported since then is imported again."""
@@ -449,7 +461,7 @@ class Scope:
         return values if len(values) == len(found) else None
 
     def import_nodes(self, nodes: Sequence[NodeProto]) -> None:
-        self.model.count_nodes(len(nodes))
+        self.model.count_nodes(sum(map(node_weight, nodes)))
         for proto in self._ordered(nodes):
             self.import_node(proto)
 
@@ -652,7 +664,8 @@ class Scope:
             schema = defs.get_schema(proto.op_type, version, domain)
         except defs.SchemaError:
             raise Unsupported(f"unknown operator of domain {domain or 'ai.onnx'!r}, opset {version}") from None
-        if schema.deprecated:
+        # Exporters have written deprecated operators (GroupNormalization of opset 18); their meaning is still known.
+        if schema.deprecated and (domain, proto.op_type) not in IMPORTERS:
             raise Unsupported(f"deprecated in opset {version}")
         if not domain and version < OLDEST_OPSET and not _is_unchanged(schema):
             raise Unsupported(f"its meaning in opset {version} differs from that in opset {OLDEST_OPSET}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 
 import onnx
 from onnx import TensorProto, TypeProto
@@ -11,6 +12,7 @@ from foretell.ir import dtypes
 from foretell.ir.dtypes import DType
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import TensorType
+from foretell.support.printable import printable
 
 DTYPE_OF_ONNX: dict[int, DType] = {
     TensorProto.BOOL: dtypes.BOOL,
@@ -37,6 +39,7 @@ DTYPE_OF_ONNX: dict[int, DType] = {
     TensorProto.FLOAT8E8M0: dtypes.F8E8M0,
     TensorProto.FLOAT4E2M1: dtypes.F4E2M1,
 }
+LONGEST_DIM_NAME = 64
 ONNX_OF_DTYPE: dict[DType, int] = {dtype: code for code, dtype in DTYPE_OF_ONNX.items()}
 
 
@@ -70,5 +73,10 @@ def dims_of_proto(shape: onnx.TensorShapeProto, symbol: Callable[[str, int], Dim
 
 
 def named_dim(name: str) -> Sym:
-    """A dimension that the model names: some positive number, the same wherever the name stands."""
+    """A dimension that the model names: some positive number, the same wherever the name stands.
+
+    Names are written out wherever a shape is, so a long or unprintable one is replaced by a short one of its own.
+    """
+    if len(name) > LONGEST_DIM_NAME or not name.isprintable():
+        name = f"{printable(name[:20])}~{sha256(name.encode('utf-8', 'replace')).hexdigest()[:12]}"
     return Sym(name, 1)

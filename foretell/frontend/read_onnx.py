@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -71,6 +71,8 @@ class StoredModel:
     tensors: Mapping[bytes, memoryview]
     external: ExternalFiles | None
     limits: Limits
+    arrays: dict[int, tuple[onnx.TensorProto, Array]] = field(default_factory=dict[int, tuple[onnx.TensorProto, Array]])
+    """By identity of the tensor, which is kept for it: a tensor in a function is asked for at every call."""
 
     def array(self, tensor: onnx.TensorProto) -> Array:
         """The value of an initializer or of a tensor attribute, read-only; mapped when it is stored raw or external.
@@ -80,6 +82,11 @@ class StoredModel:
 
         raises: before anything is allocated, when type, shape, size or place are not what they must be.
         """
+        if id(tensor) not in self.arrays:
+            self.arrays[id(tensor)] = (tensor, self._read(tensor))
+        return self.arrays[id(tensor)][1]
+
+    def _read(self, tensor: onnx.TensorProto) -> Array:
         where = f"tensor {quoted(tensor.name)}"
         dtype = _check_dtype(tensor, where)
         shape = _check_shape(tensor, dtype, self.limits, where)

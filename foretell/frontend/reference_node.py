@@ -43,11 +43,13 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
         for name, declared in zip(proto.output, node.proto.output, strict=True)
         if name
     ]
+    blob = proto.SerializeToString(deterministic=True)
+    node.scope.model.count_reference_bytes(len(blob))
     attrs = {
         "domain": domain,
         "op_type": node.op_type,
         "version": node.scope.opsets[domain],
-        "node": proto.SerializeToString(deterministic=True),
+        "node": blob,
     }
     values = iter(node.build.typed("Onnx", node.inputs, attrs, types))
     return tuple(next(values) if name else None for name in proto.output)
@@ -68,12 +70,14 @@ def _standalone(node: OnnxNode) -> NodeProto:
     proto = NodeProto(op_type=node.op_type, domain=node.schema.domain, name=node.location)
     proto.input.extend("" if value is None else f"i{number}" for number, value in enumerate(node.inputs))
     proto.output.extend(f"o{number}" if name else "" for number, name in enumerate(node.proto.output))
-    for attribute in node.attributes.values():
+    for name, attribute in node.attributes.items():
         if attribute.HasField("g") or attribute.graphs:
             raise Unsupported("a subgraph that foretell cannot run")
         proto.attribute.add().CopyFrom(attribute)
+        proto.attribute[-1].name = name
         if attribute.HasField("t"):
             stored = node.scope.model.stored.array(attribute.t)
+            node.scope.model.count_reference_bytes(stored.nbytes)
             proto.attribute[-1].t.CopyFrom(numpy_helper.from_array(stored))
     return proto
 

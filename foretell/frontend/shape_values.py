@@ -22,15 +22,18 @@ from foretell.ir import expr
 from foretell.ir.dtypes import BOOL, I64, DType
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import TensorType
+from foretell.support.errors import ShapeTooComplex
 
 Elements = np.ndarray[Any, np.dtype[Any]]
 MAX_KNOWN_ELEMENTS = 1024
 """Tensors larger than this are data, not shapes."""
+MAX_EXPRESSIONS, MAX_WEIGHT = 64, 64
+"""Elements of a tensor that holds expressions, and atoms of one of them: what is larger is left to run time."""
 
 
 def try_shape_value(node: OnnxNode) -> tuple[Elements, TensorType] | None:
     """The node's output as numbers and expressions, if it only computes with dimensions."""
-    if node.proto.domain or node.output_count != 1:
+    if node.schema.domain or node.output_count != 1:
         return None
     if node.op_type == "Shape":
         return _typed(_shape(node), I64)
@@ -42,11 +45,22 @@ def try_shape_value(node: OnnxNode) -> tuple[Elements, TensorType] | None:
     operands = [None if value is None else node.scope.known_dims(value) for value in node.inputs]
     if any(known is None and value is not None for known, value in zip(operands, node.inputs, strict=True)):
         return None
-    result = rule(node, operands)
+    try:
+        result = rule(node, operands)
+    except ShapeTooComplex:
+        return None
     elements = np.asarray(result, dtype=object)  # numpy makes a bare object of a result of rank 0
-    if result is None or elements.size > MAX_KNOWN_ELEMENTS:
+    if result is None or not _is_small(elements):
         return None
     return _typed(elements, _result_dtype(node))
+
+
+def _is_small(elements: Elements) -> bool:
+    """Whether the elements are few and simple enough to be carried along."""
+    if elements.size > MAX_KNOWN_ELEMENTS:
+        return False
+    weights = [expr.weight_of(item) for item in elements.reshape(-1).tolist() if not isinstance(item, int)]
+    return not weights or (elements.size <= MAX_EXPRESSIONS and max(weights) <= MAX_WEIGHT)
 
 
 def _typed(elements: Elements, dtype: DType) -> tuple[Elements, TensorType]:

@@ -19,6 +19,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 WEIGHT_CHANNEL = {"Conv": 0, "MatMul": -1}
 """Which axis of operand 1 is the output channel."""
+SMALL_BYTES = 64 << 10
+"""Weights that others read too are copied for one of their readers only below this size."""
 
 
 def channel_axis(node: Node) -> int:
@@ -71,12 +73,25 @@ def _bias(bias: Value | None, rewriter: Rewriter) -> Floats | None:
 
 def _try_scaled_weights(node: Node, rewriter: Rewriter, factor: Floats) -> Value | None:
     weights = node.inputs[1]
-    array = rewriter.array(weights)
-    if weights is None or array is None or not rewriter.has_one_use(weights):
+    # Weights that are one number, broadcast, are scaled before that, so that they stay as small as they are.
+    broadcast = rewriter.producer(weights, "Broadcast")
+    array = rewriter.array(weights if broadcast is None else broadcast.inputs[0])
+    if weights is None or array is None or not (rewriter.has_one_use(weights) or array.nbytes < SMALL_BYTES):
         return None
-    shape = [1] * array.ndim
-    shape[WEIGHT_CHANNEL[node.op]] = -1
-    scaled = np.empty(array.shape, array.dtype)
+    scaled = _scaled(array, factor, WEIGHT_CHANNEL[node.op], weights.type.rank)
+    if scaled is None:
+        return None
+    constant = rewriter.constant(scaled, weights.name)
+    return constant if broadcast is None else rewriter.op("Broadcast", constant, shape=weights.shape)
+
+
+def _scaled(array: Array, factor: Floats, channel: int, rank: int) -> Array | None:
+    """array * factor along an axis of the array's shape, widened to a rank; None if that is not finite."""
+    aligned = array.reshape((1,) * (rank - array.ndim) + array.shape)
+    shape = [1] * rank
+    shape[channel] = -1
+    factors = factor.reshape(shape)
+    scaled = np.empty(np.broadcast_shapes(aligned.shape, factors.shape), array.dtype)
     with np.errstate(all="ignore"):
-        np.multiply(array, factor.reshape(shape), out=scaled, dtype=np.float64, casting="unsafe")
-    return rewriter.constant(scaled, weights.name) if np.isfinite(scaled).all() else None
+        np.multiply(aligned, factors, out=scaled, dtype=np.float64, casting="unsafe")
+    return scaled if np.isfinite(scaled).all() else None

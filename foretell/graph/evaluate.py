@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.interpret import evaluate_dim, interpret
 from foretell.graph.nodes import Array, Attr, Graph, Node, Value
-from foretell.graph.ops.attrs import graph_attr, int_attr, ints_attr
 from foretell.graph.optable import OPS
 from foretell.graph.reference import run_reference
 from foretell.ir import dtypes
 from foretell.ir.expr import Dim, Expr, Sym
 from foretell.ir.tensor_expr import TensorType
-from foretell.support.errors import EvaluationError, InputError
-
-MAX_LOOP_TRIPS = 1 << 24
-"""A Loop without an end in the model is stopped here."""
+from foretell.support.errors import InputError
 
 
 def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -52,8 +49,10 @@ def evaluate_values(graph: Graph, arrays: Sequence[Array], outer: Mapping[Sym, i
 
 def evaluate_node(node: Node, inputs: Sequence[Array | None], symbols: Mapping[Sym, int]) -> list[Array]:
     """One node on concrete arrays."""
-    if node.op in _CONTROL:
-        return _CONTROL[node.op](node, inputs, symbols)
+    if is_control_flow(node):
+        return run_control_flow(node, inputs, lambda graph, arrays: evaluate_values(graph, arrays, symbols))
+    if node.op == "Onnx":
+        return run_reference(node.attrs, inputs, [value.dtype for value in node.outputs])
     if node.op == "Reshape":
         # The definition says the same element by element; this is the one place where speed matters more.
         assert inputs[0] is not None
@@ -66,7 +65,22 @@ def evaluate_node(node: Node, inputs: Sequence[Array | None], symbols: Mapping[S
     pairs = zip(node.inputs, inputs, strict=True)
     operands = tuple(None if value is None else _concrete(value, array) for value, array in pairs)
     attrs = {name: _bound(attr, symbols) for name, attr in node.attrs.items()}
-    return interpret(define(operands, attrs), inputs, symbols)
+    try:
+        definition = define(operands, attrs)
+    except ValueError as failure:
+        raise _misfit(node, operands, failure) from failure
+    return interpret(definition, inputs, symbols)
+
+
+def _misfit(node: Node, operands: Sequence[TensorType | None], failure: ValueError) -> InputError:
+    """Dimensions that were symbolic turned out to be ones that an operator cannot have."""
+    return InputError(
+        f"{node.op} cannot run on these shapes: {failure}",
+        where=node.location,
+        expected="operands that fit the operator",
+        got=", ".join(str(operand) for operand in operands),
+        hint="the inputs may be too small for the model",
+    )
 
 
 def _concrete(value: Value, array: Array | None) -> TensorType:
@@ -136,87 +150,3 @@ def _last_uses(graph: Graph) -> dict[int, list[Value]]:
         if value not in graph.constants:
             uses.setdefault(number, []).append(value)
     return uses
-
-
-# --- control flow --------------------------------------------------------------------------------------------
-
-
-def _required(array: Array | None) -> Array:
-    assert array is not None
-    return array
-
-
-def _run_if(node: Node, inputs: Sequence[Array | None], symbols: Mapping[Sym, int]) -> list[Array]:
-    chosen = "then_branch" if bool(_required(inputs[0]).reshape(())) else "else_branch"
-    return evaluate_values(graph_attr(node.attrs, chosen), [_required(array) for array in inputs[1:]], symbols)
-
-
-def _run_loop(node: Node, inputs: Sequence[Array | None], symbols: Mapping[Sym, int]) -> list[Array]:
-    body, states = graph_attr(node.attrs, "body"), int_attr(node.attrs, "states")
-    trips = MAX_LOOP_TRIPS if inputs[0] is None else int(inputs[0].reshape(()))
-    condition = np.asarray(True) if inputs[1] is None else inputs[1].reshape(())
-    state = [_required(array) for array in inputs[2 : 2 + states]]
-    captured = [_required(array) for array in inputs[2 + states :]]
-    scanned: list[list[Array]] = [[] for _ in body.outputs[1 + states :]]
-    iteration = 0
-    while iteration < trips and bool(condition):
-        if iteration == MAX_LOOP_TRIPS:
-            raise EvaluationError(
-                "a Loop did not end",
-                where=node.location,
-                expected=f"at most {MAX_LOOP_TRIPS} iterations",
-                got="more",
-                hint="its condition never becomes false",
-            )
-        results = evaluate_values(body, [np.asarray(iteration, np.int64), condition, *state, *captured], symbols)
-        condition, state = results[0].reshape(()), results[1 : 1 + states]
-        for rows, row in zip(scanned, results[1 + states :], strict=True):
-            rows.append(row)
-        iteration += 1
-    stacked = zip(scanned, body.outputs[1 + states :], strict=True)
-    return [*state, *(_stack(rows, value.type, 0) for rows, value in stacked)]
-
-
-def _run_scan(node: Node, inputs: Sequence[Array | None], symbols: Mapping[Sym, int]) -> list[Array]:
-    attrs = node.attrs
-    body, states, axes = graph_attr(attrs, "body"), int_attr(attrs, "states"), ints_attr(attrs, "axes")
-    arrays = [_required(array) for array in inputs]
-    state, sequences = arrays[:states], arrays[states : states + len(axes)]
-    captured = arrays[states + len(axes) :]
-    directions, output_directions = ints_attr(attrs, "directions"), ints_attr(attrs, "output_directions")
-    length = sequences[0].shape[axes[0]]
-    scanned: list[list[Array]] = [[] for _ in body.outputs[states:]]
-    for step in range(length):
-        slices = [
-            np.take(sequence, length - 1 - step if backward else step, axis)
-            for sequence, axis, backward in zip(sequences, axes, directions, strict=True)
-        ]
-        results = evaluate_values(body, [*state, *slices, *captured], symbols)
-        state = results[:states]
-        for rows, row in zip(scanned, results[states:], strict=True):
-            rows.append(row)
-    outputs = list(state)
-    for number, (rows, value) in enumerate(zip(scanned, body.outputs[states:], strict=True)):
-        ordered = rows[::-1] if output_directions[number] else rows
-        outputs.append(_stack(ordered, value.type, ints_attr(attrs, "output_axes")[number]))
-    return outputs
-
-
-def _stack(rows: list[Array], type: TensorType, axis: int) -> Array:
-    if rows:
-        return np.stack(rows, axis)
-    shape = [dim if isinstance(dim, int) else 0 for dim in type.shape]
-    shape.insert(axis, 0)
-    return np.empty(shape, type.dtype.numpy)
-
-
-def _run_onnx(node: Node, inputs: Sequence[Array | None], symbols: Mapping[Sym, int]) -> list[Array]:
-    return run_reference(node.attrs, inputs, [value.dtype for value in node.outputs])
-
-
-_CONTROL: dict[str, Callable[[Node, Sequence[Array | None], Mapping[Sym, int]], list[Array]]] = {
-    "If": _run_if,
-    "Loop": _run_loop,
-    "Scan": _run_scan,
-    "Onnx": _run_onnx,
-}

@@ -42,6 +42,9 @@ class Value:
     def shape(self) -> tuple[Dim, ...]:
         return self.type.shape
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # unique within a graph; a string keeps its hash, a type would be hashed every time
+
     def __str__(self) -> str:
         return f"%{self.name}"
 

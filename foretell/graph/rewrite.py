@@ -69,7 +69,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 
 
 def _with_inputs(node: Node, mapping: Mapping[Value, Value]) -> Node:
-    if not any(value in mapping for value in node.present_inputs):
+    if not mapping or not any(value in mapping for value in node.present_inputs):
         return node
     return replace(node, inputs=tuple(None if value is None else mapping.get(value, value) for value in node.inputs))
 
@@ -80,6 +80,8 @@ def _with_subgraphs(node: Node, rule: Rule) -> Node:
 
 def map_subgraphs(node: Node, function: Callable[[Graph], Graph]) -> Node:
     """The node with a pass applied to each of its subgraphs; the same node if none changed."""
+    if not node.subgraphs:
+        return node
     attrs = {key: function(value) if isinstance(value, Graph) else value for key, value in node.attrs.items()}
     if all(attrs[key] is value for key, value in node.attrs.items()):
         return node

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from foretell.graph.nodes import Graph
 from foretell.graph.rewrites.cancel_transposes import cancel_transposes
 from foretell.graph.rewrites.eliminate_dead_code import eliminate_dead_code
 from foretell.graph.rewrites.fold_batch_norm import fold_batch_norm
-from foretell.graph.rewrites.fold_constants import fold_constants
+from foretell.graph.rewrites.fold_constants import FoldingBudget, fold_constants
 from foretell.graph.rewrites.fold_scale import fold_scale
 from foretell.graph.rewrites.fuse_bias import fuse_bias
 from foretell.graph.rewrites.inline_constant_branches import inline_constant_branches
@@ -24,6 +23,7 @@ from foretell.graph.rewrites.recognise_sigmoid import recognise_sigmoid
 from foretell.graph.rewrites.recognise_silu import recognise_silu
 from foretell.graph.rewrites.recognise_softmax import recognise_softmax
 from foretell.graph.rewrites.remove_no_ops import remove_no_ops
+from foretell.graph.rewrites.sink_reshapes import sink_reshapes
 from foretell.graph.rewrites.sink_transposes import sink_transposes
 from foretell.support.limits import DEFAULT_LIMITS, Limits
 from foretell.support.trace import Trace
@@ -46,7 +46,8 @@ SIMPLIFICATIONS: tuple[Callable[[Graph], Graph], ...] = (
     recognise_attention,  # before fold_scale and fuse_bias, which would take its scale and mask for a product's own
     fold_scale,  # before fuse_bias: a scaled bias is a bias
     fuse_bias,
-    sink_transposes,  # last, as it moves what patterns are made of; pairs that meet cancel in the next round
+    sink_transposes,  # late, as it moves what patterns are made of; pairs that meet cancel in the next round
+    sink_reshapes,  # the same; after transposes, which do not pass reshapes
 )
 MAX_ROUNDS = 16
 """More than a graph of nested patterns needs; a bound, in case two laws ever undo each other."""
@@ -58,14 +59,14 @@ def simplify(graph: Graph, trace: Trace[Graph] | None = None, limits: Limits = D
     A pass is not run again on a graph that it left as it was. What constant folding adds is bounded over all rounds.
     """
     trace = Trace() if trace is None else trace
-    stored_bytes, unchanged = graph.constant_bytes, dict[str, Graph]()
+    budget, unchanged = FoldingBudget(limits.folded_bytes), dict[str, Graph]()
     for _ in range(MAX_ROUNDS):
         before = graph
         for function in SIMPLIFICATIONS:
             name = function.__name__
             if unchanged.get(name) is graph:
                 continue
-            after = trace.run(name, _bounded(function, graph.constant_bytes - stored_bytes, limits), graph)
+            after = trace.run(name, _bounded(function, limits, budget), graph)
             if after is graph:
                 unchanged[name] = graph
             graph = after
@@ -74,9 +75,6 @@ def simplify(graph: Graph, trace: Trace[Graph] | None = None, limits: Limits = D
     return graph
 
 
-def _bounded(function: Callable[[Graph], Graph], spent_bytes: int, limits: Limits) -> Callable[[Graph], Graph]:
+def _bounded(function: Callable[[Graph], Graph], limits: Limits, budget: FoldingBudget) -> Callable[[Graph], Graph]:
     """Constant folding with what is left of its budget; every other pass as it is."""
-    if function is not fold_constants:
-        return function
-    left = max(0, limits.folded_bytes - max(0, spent_bytes))
-    return partial(fold_constants, limits=replace(limits, folded_bytes=left))
+    return partial(fold_constants, limits=limits, budget=budget) if function is fold_constants else function

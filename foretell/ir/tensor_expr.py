@@ -14,6 +14,7 @@ Semantics
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -232,6 +233,24 @@ def dtype_of(scalar: Scalar) -> DType:
             if op in COMPARISONS or op in ("isnan", "isinf"):
                 return BOOL
             return dtype_of(arguments[0])
+
+
+def scalars(scalar: Scalar) -> Iterator[Scalar]:
+    """A scalar expression and all that it is made of."""
+    yield scalar
+    match scalar:
+        case Const() | Index():
+            inner: tuple[Scalar, ...] = ()
+        case Load(_, indices):
+            inner = tuple(index for index in indices if not isinstance(index, (int, expr.Expr)))
+        case Cast(value):
+            inner = (value,)
+        case Select(condition, then, otherwise):
+            inner = (condition, then, otherwise)
+        case Apply(_, arguments):
+            inner = arguments
+    for part in inner:
+        yield from scalars(part)
 
 
 def operation_count(scalar: Scalar) -> int:

@@ -16,7 +16,7 @@ from math import prod
 from foretell.ir import expr
 from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Axis, Buffer, Const, Load, Scalar, operation_count
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Const, Index, Load, Scalar, Select
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -29,7 +29,7 @@ from foretell.loops.nodes import (
     offset,
     substitute_scalar,
 )
-from foretell.loops.stages import TensorStage, map_loads
+from foretell.loops.stages import TensorStage, body_cost, map_loads
 
 STACK_BYTES = 64 << 10
 """The largest temporary that a kernel keeps on its stack."""
@@ -43,7 +43,16 @@ LEAST_PARALLEL = 16
 
 def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
     """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32."""
-    return [_nest(cluster, kept, lanes) for cluster in _clusters(list(stages), kept)]
+    clusters = _clusters(list(stages), kept)
+    home = {stage.buffer: number for number, cluster in enumerate(clusters) for stage in cluster.stages}
+    shared = {
+        load.source
+        for number, cluster in enumerate(clusters)
+        for stage in cluster.stages
+        for load in loads_in(stage.body)
+        if isinstance(load.source, Buffer) and home.get(load.source, number) != number
+    }
+    return [_nest(cluster, kept | shared, lanes) for cluster in clusters]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,8 @@ def _shared_depth(stages: tuple[TensorStage, ...]) -> int:
             break
     own = {stage.buffer for stage in stages}
     for stage in stages:
+        if any(index != axis.sym for index, axis in zip(stage.place, stage.axes, strict=True)):
+            return 0
         for load in loads_in(stage.body):
             if load.source in own:
                 same = [index == axis.sym for index, axis in zip(load.indices, stage.axes, strict=False)]
@@ -123,7 +134,7 @@ def _nest(cluster: _Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
 def _points(stages: Sequence[TensorStage]) -> Dim:
     total: Dim = 0
     for stage in stages:
-        total = total + stage.points * max(1, operation_count(stage.body))
+        total = total + stage.points * max(1, round(body_cost(stage.body)))
     return total
 
 
@@ -136,7 +147,8 @@ def _unified(cluster: _Cluster) -> tuple[list[TensorStage], int]:
             own.sym: shared.sym for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
         }
         axes = first.axes[: cluster.depth] + stage.axes[cluster.depth :]
-        unified.append(replace(stage, axes=axes, body=substitute_scalar(stage.body, bindings)))
+        place = tuple(expr.substitute(index, bindings) for index in stage.place)
+        unified.append(replace(stage, axes=axes, place=place, body=substitute_scalar(stage.body, bindings)))
     return unified, cluster.depth
 
 
@@ -154,19 +166,14 @@ def _with_locals(stage: TensorStage, locals_: dict[Buffer, Buffer], depth: int) 
         found = locals_.get(load.source)
         return load if found is None else Load(found, load.indices[depth:], load.dtype)
 
-    return replace(stage, body=map_loads(stage.body, local), buffer=locals_.get(stage.buffer, stage.buffer))
+    body, own = map_loads(stage.body, local), locals_.get(stage.buffer)
+    return replace(stage, body=body) if own is None else replace(stage, body=body, buffer=own, place=stage.place[depth:])
 
 
 def _allocated(body: Statement, buffers: Sequence[Buffer]) -> Statement:
     for buffer in reversed(buffers):
         body = Allocate(buffer, body)
     return body
-
-
-def _place(stage: TensorStage, outer: tuple[Axis, ...] = ()) -> tuple[Dim, ...]:
-    """Where the stage stores: all its axes for a table buffer, its inner ones for a local."""
-    axes = stage.axes if stage.buffer.scope == "table" else stage.axes[len(stage.axes) - len(stage.buffer.shape) :]
-    return tuple(axis.sym for axis in axes)
 
 
 def identity(reduction: str, dtype: DType) -> Const:
@@ -191,7 +198,7 @@ def _stage_loops(
     stage: TensorStage, locals_: dict[Buffer, Buffer], inner: tuple[Axis, ...], lanes: int
 ) -> Statement:
     """The loops of one stage inside the shared ones, with its best axis in vectors."""
-    place = _place(stage)
+    place = stage.place
     if stage.reduction is None:
         axes, bindings = collapse(inner, [(stage.buffer, place)], [stage.body])
         store = Store(stage.buffer, _substituted(place, bindings), substitute_scalar(stage.body, bindings))
@@ -226,7 +233,7 @@ def _point_nest(
     outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer], lanes: int
 ) -> Statement:
     """Stages without inner axes: maps and reductions at each point of the outer axes, which may run in vectors."""
-    places = [(stage.buffer, _place(stage)) for stage in stages if stage.buffer.scope == "table"]
+    places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
     bodies = [stage.body for stage in stages]
     axes, bindings = collapse(outer, places, bodies)
     stages = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
@@ -248,7 +255,7 @@ def _point_nest(
 def _point_stage(
     stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axis], vector: int
 ) -> Statement:
-    place = _substituted(_place(stage), bindings)
+    place = _substituted(stage.place, bindings)
     if stage.reduction is None:
         return Store(stage.buffer, place, stage.body)
     accumulator = Buffer(f"{stage.buffer.name}.acc", stage.buffer.dtype.compute, (), "register")
@@ -396,7 +403,6 @@ def _is_linear(value: Dim, sym: Sym) -> bool:
 
 def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
     """Whether the value (not just the address) depends on one of the symbols."""
-    from foretell.ir.tensor_expr import Apply, Cast, Index, Select
 
     match scalar:
         case Index(value):

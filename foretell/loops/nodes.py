@@ -161,3 +161,51 @@ def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim]) -> Dim | Sca
     if isinstance(index, (int, expr.Expr)):
         return expr.substitute(index, bindings)
     return substitute_scalar(index, bindings)
+
+
+def free_symbols(kernel: Kernel) -> frozenset[Sym]:
+    """Symbols that a kernel uses without running a loop over them: dimensions of the model."""
+    bound: set[Sym] = set()
+    used: set[Sym] = set()
+    _collect_symbols(kernel.body, bound, used)
+    for buffer in (*kernel.reads, *kernel.writes):
+        for dim in buffer.shape:
+            used |= expr.symbols(dim)
+    return frozenset(used - bound)
+
+
+def _collect_symbols(statement: Statement, bound: set[Sym], used: set[Sym]) -> None:
+    match statement:
+        case For(sym, extent, _, body):
+            bound.add(sym)
+            used |= expr.symbols(extent)
+            _collect_symbols(body, bound, used)
+        case Store(_, indices, value) | Accumulate(_, indices, _, value):
+            for index in indices:
+                used |= expr.symbols(index) if isinstance(index, (int, expr.Expr)) else _scalar_symbols(index)
+            used |= _scalar_symbols(value)
+        case Guard(condition, body):
+            used |= _scalar_symbols(condition)
+            _collect_symbols(body, bound, used)
+        case Allocate(_, body):
+            _collect_symbols(body, bound, used)
+        case Block(statements):
+            for inner in statements:
+                _collect_symbols(inner, bound, used)
+
+
+def _scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
+    match scalar:
+        case Const():
+            return frozenset()
+        case Index(value):
+            return expr.symbols(value)
+        case Load(_, indices):
+            plain = (expr.symbols(i) if isinstance(i, (int, expr.Expr)) else _scalar_symbols(i) for i in indices)
+            return frozenset().union(*plain)
+        case Apply(_, arguments):
+            return frozenset().union(*map(_scalar_symbols, arguments))
+        case Select(condition, then, otherwise):
+            return _scalar_symbols(condition) | _scalar_symbols(then) | _scalar_symbols(otherwise)
+        case Cast(value):
+            return _scalar_symbols(value)

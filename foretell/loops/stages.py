@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretell.graph.nodes import Node, Value
@@ -27,12 +27,18 @@ from foretell.ir.tensor_expr import (
     Select,
     Source,
     Stage,
-    operation_count,
+    axis_over,
 )
-from foretell.loops.nodes import loads_in, substitute_scalar
+from foretell.loops.nodes import loads_in, offset, substitute_scalar
 
-CHEAP_OPERATIONS = 2
-"""A body of at most this many operations may be computed again for a second reader."""
+CHEAP_COST = 2.0
+"""A body that costs at most this may be computed again for a second reader."""
+OPERATION_COSTS = {
+    **dict.fromkeys(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "pow"), 10.0),
+    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "fmod", "mod"), 15.0),
+    **dict.fromkeys(("div", "sqrt", "reciprocal"), 4.0),
+}
+"""Cost of one operation relative to an addition; 1 for what is not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class TensorStage:
     body: Scalar
     reduction: str | None
     reduction_axes: tuple[Axis, ...]
+    place: tuple[Dim, ...]
+    """Where the element of a point is stored: the axes themselves, unless the stage fills a part of its buffer."""
     location: str
 
     @property
@@ -96,7 +104,8 @@ def _named(
     axes, inner = (
         tuple(Axis(fresh[axis.sym], axis.extent) for axis in some) for some in (stage.axes, stage.reduction_axes)
     )
-    return TensorStage(buffer, axes, body, stage.reduction, inner, node.location)
+    place = tuple(axis.sym for axis in axes)
+    return TensorStage(buffer, axes, body, stage.reduction, inner, place, node.location)
 
 
 def _with_sources(scalar: Scalar, source: Callable[[Source], Buffer]) -> Scalar:
@@ -157,12 +166,37 @@ def is_inlinable(stage: TensorStage, reads: Sequence[tuple[TensorStage, Load]]) 
     """Whether computing the stage where it is read does no more work than storing and loading it."""
     if stage.reduction is not None or any(not _has_plain_indices(load) for _, load in reads):
         return False
-    operations = operation_count(stage.body)
-    if operations == 0:
+    elements, cost = stage.points, body_cost(stage.body)
+    if cost == 0 and keeps_runs(stage):
         return True
-    elements = stage.points
-    once = len(reads) == 1 and reads[0][0].points == elements
-    return once or (operations <= CHEAP_OPERATIONS and all(reader.points == elements for reader, _ in reads))
+    if not all(reader.points == elements for reader, _ in reads):
+        return False
+    return len(reads) == 1 or cost <= CHEAP_COST
+
+
+def body_cost(scalar: Scalar) -> float:
+    """What one evaluation costs, in additions; loads and moves are free."""
+    match scalar:
+        case Const() | Index() | Load():
+            return 0.0
+        case Cast(value):
+            return body_cost(value)
+        case Select(condition, then, otherwise):
+            return 1.0 + sum(map(body_cost, (condition, then, otherwise)))
+        case Apply(op, arguments):
+            return OPERATION_COSTS.get(op, 1.0) + sum(map(body_cost, arguments))
+
+
+def keeps_runs(stage: TensorStage) -> bool:
+    """Whether neighbours stay neighbours: the stage only moves elements, and not those of its last axis apart."""
+    last = next((axis for axis in reversed(stage.axes) if axis.extent != 1), None)
+    if last is None or not isinstance(stage.body, Load) or not isinstance(stage.body.source, Buffer):
+        return not isinstance(stage.body, Load)
+    if not _has_plain_indices(stage.body):
+        return True
+    indices = tuple(index for index in stage.body.indices if isinstance(index, (int, expr.Expr)))
+    linear = expr.try_linear(offset(stage.body.source.shape, indices), frozenset({last.sym}))
+    return linear is not None and linear[0].get(last.sym, 0) in (0, 1)
 
 
 def _has_plain_indices(load: Load) -> bool:
@@ -181,3 +215,110 @@ def _body_at(load: Load, inlined: Mapping[Buffer, TensorStage]) -> Scalar:
     body = substitute_scalar(stage.body, bindings)
     narrow = stage.buffer.dtype
     return Cast(body, narrow, saturate=False) if narrow.compute != narrow else body
+
+
+MAX_PARTS = 12
+"""A stage is cut into at most this many parts."""
+
+
+def split_at_conditions(stages: Sequence[TensorStage]) -> list[TensorStage]:
+    """Cut the domain of a stage where a condition on one axis changes, so that no part needs to ask.
+
+    before: y[i < 10] = select(i < 4, a[i], b[i - 4])
+    after:  y[i < 4] = a[i];   y[i + 4 | i < 6] = b[i]
+    """
+    result: list[TensorStage] = []
+    for stage in stages:
+        parts = _parts(stage, MAX_PARTS) if stage.reduction is None else None
+        result += parts or [stage]
+    return result
+
+
+def _parts(stage: TensorStage, most: int) -> list[TensorStage] | None:
+    """The stage cut as often as it takes, or None if that makes more than `most` parts."""
+    cut = _try_cut(stage)
+    if cut is None:
+        return [stage]
+    parts: list[TensorStage] = []
+    for part in cut:
+        if any(axis.extent == 0 for axis in part.axes):
+            continue
+        smaller = _parts(part, most - len(parts))
+        if smaller is None or len(parts) + len(smaller) > most:
+            return None
+        parts += smaller
+    return parts
+
+
+def _try_cut(stage: TensorStage) -> tuple[TensorStage, TensorStage] | None:
+    """Two parts, below and above the place where the first condition on a single axis changes."""
+    for condition in _conditions(stage.body):
+        found = _threshold(condition, stage.axes)
+        if found is not None:
+            number, place, holds_below = found
+            axis = stage.axes[number]
+            below = _restricted(stage, number, 0, place, condition, holds_below)
+            above = _restricted(stage, number, place, axis.extent - place, condition, not holds_below)
+            return below, above
+    return None
+
+
+def _conditions(scalar: Scalar) -> Iterator[Scalar]:
+    match scalar:
+        case Select(condition, then, otherwise):
+            yield condition
+            yield from _conditions(then)
+            yield from _conditions(otherwise)
+        case Apply(_, arguments):
+            for argument in arguments:
+                yield from _conditions(argument)
+        case Cast(value):
+            yield from _conditions(value)
+        case _:
+            return
+
+
+def _threshold(condition: Scalar, axes: tuple[Axis, ...]) -> tuple[int, int, bool] | None:
+    """(axis, first index at which the condition changes, whether it holds below), for i + c < d and i + c >= d."""
+    match condition:
+        case Apply(("lt" | "ge") as op, (Index(left), Index(right))):
+            difference = expr.add(left, expr.mul(right, -1))
+        case _:
+            return None
+    linear = expr.try_linear(difference, frozenset(axis.sym for axis in axes))
+    if linear is None or len(linear[0]) != 1 or not isinstance(linear[1], int):
+        return None
+    ((sym, coefficient),) = linear[0].items()
+    number = next(number for number, axis in enumerate(axes) if axis.sym == sym)
+    extent = axes[number].extent
+    if coefficient != 1 or not isinstance(extent, int):
+        return None
+    return number, min(max(0, -linear[1]), extent), op == "lt"
+
+
+def _restricted(
+    stage: TensorStage, number: int, start: int, extent: Dim, condition: Scalar, holds: bool
+) -> TensorStage:
+    """The stage on a range of one axis, where the condition is known."""
+    axis = stage.axes[number]
+    fresh = axis_over(extent, f"{axis.sym.name}.{start}")
+    bindings: dict[Sym, Dim] = {axis.sym: fresh.sym + start}
+    body = substitute_scalar(_decided(stage.body, condition, holds), bindings)
+    place = tuple(expr.substitute(index, bindings) for index in stage.place)
+    axes = (*stage.axes[:number], fresh, *stage.axes[number + 1 :])
+    return replace(stage, axes=axes, body=body, place=place)
+
+
+def _decided(scalar: Scalar, condition: Scalar, holds: bool) -> Scalar:
+    match scalar:
+        case Select(asked, then, otherwise):
+            if asked == condition:
+                return _decided(then if holds else otherwise, condition, holds)
+            parts = (_decided(part, condition, holds) for part in (asked, then, otherwise))
+            return Select(*parts)
+        case Apply(op, arguments):
+            return Apply(op, tuple(_decided(argument, condition, holds) for argument in arguments))
+        case Cast(value, dtype, saturate):
+            return Cast(_decided(value, condition, holds), dtype, saturate)
+        case _:
+            return scalar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -15,7 +15,7 @@ from foretell.frontend.import_onnx import Imported, OperatorUse, Shapes, Source,
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import TensorType
-from foretell.report.flops import NodeFlops, count_flops, smallest, total
+from foretell.report.flops import NodeFlops, count_flops, smallest, try_total
 from foretell.report.tables import plain
 from foretell.report.units import percent, plural, short_number
 from foretell.support.limits import DEFAULT_LIMITS, Limits
@@ -42,7 +42,7 @@ OperatorKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """All uses of one ONNX operator. `flops` is None if the graph could not be built."""
+    """All uses of one ONNX operator."""
 
     domain: str
     op_type: str
@@ -50,8 +50,11 @@ class OperatorReport:
     becomes: Mapping[str, int]
     """Canonical operators and their number; `Onnx` is one node on the reference."""
     flops: Dim | None
+    """None if the graph could not be built, or if the expression would be too complicated."""
+    sample_flops: int
+    """Where symbols stand for the numbers of `CheckReport.sample`."""
     share: float
-    """Of the model's flops, where symbols are as small as they may be."""
+    """Of the model's `sample_flops`."""
 
     @property
     def name(self) -> str:
@@ -88,10 +91,12 @@ class CheckReport:
     graph_nodes: int | None
     operators: tuple[OperatorReport, ...]
     flops: Dim | None
+    """None if the graph could not be built, or if the expression would be too complicated."""
+    sample_flops: int | None
     sample: Mapping[Sym, Dim]
-    """What symbols stand for where a number is shown for an expression."""
+    """The numbers, as small as may be, that symbols stand for in `sample_flops`."""
     uncounted_nodes: int
-    """Nodes whose flops are not known, as they run on the reference."""
+    """Nodes whose flops are not known: on the reference, or too complicated an expression."""
     counted_once: int
     """Loops and branches whose path only the data tells: each body counts as if it ran once."""
     unsupported: tuple[OperatorUse, ...]
@@ -99,10 +104,6 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         return not self.unsupported
-
-    @property
-    def sample_flops(self) -> int | None:
-        return None if self.flops is None else _number(self.flops, self.sample)
 
     def to_json(self) -> dict[str, object]:
         """The same facts for a machine; symbolic dimensions and flops are text."""
@@ -148,9 +149,10 @@ def check_model(source: Source, shapes: Shapes | None = None, limits: Limits = D
     """Import a model and report on it; what is unsupported is part of the report, a broken model is an error."""
     imported = import_onnx(source, shapes=shapes, limits=limits)
     counted = [] if imported.graph is None else list(count_flops(imported.graph))
-    flops = None if imported.graph is None else total([entry.flops or 0 for entry in counted])
-    sample = smallest(() if flops is None else (flops,))
-    uses = Counter(use.status for use in imported.operators)
+    flops = [entry.flops for entry in counted if entry.flops is not None]
+    sample = smallest(flops)
+    operators = _operators(imported, counted, sample)
+    is_built = imported.graph is not None
     return CheckReport(
         name=_name(source),
         opsets=imported.opsets,
@@ -158,10 +160,11 @@ def check_model(source: Source, shapes: Shapes | None = None, limits: Limits = D
         outputs=imported.outputs,
         parameter_count=imported.parameters.count,
         parameter_bytes=imported.parameters.bytes,
-        onnx_nodes=uses.total(),
-        graph_nodes=None if imported.graph is None else len(counted),
-        operators=_operators(imported, counted, flops, sample),
-        flops=flops,
+        onnx_nodes=len(imported.operators),
+        graph_nodes=len(counted) if is_built else None,
+        operators=operators,
+        flops=try_total(flops) if is_built else None,
+        sample_flops=_number(flops, sample) if is_built else None,
         sample=sample,
         uncounted_nodes=sum(entry.flops is None for entry in counted),
         counted_once=sum(not entry.has_known_trips for entry in counted),
@@ -179,7 +182,7 @@ def _name(source: Source) -> str:
 
 
 def _operators(
-    imported: Imported, counted: list[NodeFlops], flops: Dim | None, sample: Mapping[Sym, Dim]
+    imported: Imported, counted: Sequence[NodeFlops], sample: Mapping[Sym, Dim]
 ) -> tuple[OperatorReport, ...]:
     """One entry per operator: what cannot run, then what has the most flops, then what is used most."""
     statuses: dict[OperatorKey, Counter[str]] = {}
@@ -188,14 +191,15 @@ def _operators(
     groups: dict[OperatorKey | None, list[NodeFlops]] = {}
     for entry, key in _attributed(counted, imported.operators):
         groups.setdefault(key, []).append(entry)
-    whole = 0 if flops is None else _number(flops, sample)
+    whole = _number([entry.flops for entry in counted if entry.flops is not None], sample)
 
     def report(key: OperatorKey) -> OperatorReport:
-        entries = groups.get(key, [])
-        own = None if flops is None else total([entry.flops or 0 for entry in entries])
-        share = _number(own, sample) / whole if own is not None and whole else 0.0
         found = {status: statuses[key][status] for status in STATUSES if statuses[key][status]}
-        return OperatorReport(*key, found, Counter(entry.node.op for entry in entries), own, share)
+        becomes = Counter(entry.node.op for entry in groups.get(key, []))
+        flops = [entry.flops for entry in groups.get(key, []) if entry.flops is not None]
+        number = _number(flops, sample)
+        symbolic = None if imported.graph is None else try_total(flops)
+        return OperatorReport(*key, found, becomes, symbolic, number, number / whole if whole else 0.0)
 
     def order(operator: OperatorReport) -> tuple[bool, float, int, str]:
         return "unsupported" not in operator.statuses, -operator.share, -operator.count, operator.name
@@ -231,10 +235,11 @@ def _owner(location: str, by_location: Mapping[str, OperatorKey]) -> OperatorKey
     return None
 
 
-def _number(value: Dim, sample: Mapping[Sym, Dim]) -> int:
-    number = expr.substitute(value, sample)
-    assert isinstance(number, int), f"{number} has symbols outside the sample"
-    return number
+def _number(flops: Iterable[Dim], sample: Mapping[Sym, Dim]) -> int:
+    """The sum where symbols stand for the sample's numbers."""
+    numbers = [expr.substitute(dim, sample) for dim in flops]
+    assert all(isinstance(number, int) for number in numbers), "a symbol is outside the sample"
+    return sum(number for number in numbers if isinstance(number, int))
 
 
 def _value_json(name: str, type: TensorType | None) -> dict[str, object]:
@@ -269,15 +274,18 @@ def _facts_table(report: CheckReport) -> Table:
 
 
 def _flops_lines(report: CheckReport) -> Iterator[Text]:
-    if report.flops is None or report.sample_flops is None:
+    if report.sample_flops is None:
         yield Text("unknown", "dim")
         return
-    at = ", ".join(f"{symbol} = {dim}" for symbol, dim in report.sample.items())
+    at = _shortened(", ".join(f"{symbol} = {dim}" for symbol, dim in report.sample.items()), MAX_EXPRESSION_WIDTH)
     yield plain(f"{short_number(report.sample_flops)} where {at}" if at else short_number(report.sample_flops))
     if at:
-        yield plain(_shortened(str(report.flops), MAX_EXPRESSION_WIDTH), "dim")
+        expression = "too complicated an expression" if report.flops is None else str(report.flops)
+        yield plain(_shortened(expression, MAX_EXPRESSION_WIDTH), "dim")
     if report.uncounted_nodes:
-        yield Text(f"not counted: {plural(report.uncounted_nodes, 'node')} on the reference", "dim")
+        on_reference = sum(operator.becomes.get("Onnx", 0) for operator in report.operators)
+        why = "on the reference" if on_reference == report.uncounted_nodes else "on the reference or too complicated"
+        yield Text(f"not counted: {plural(report.uncounted_nodes, 'node')} {why}", "dim")
     if report.counted_once:
         yield Text(f"counted once: the bodies of {plural(report.counted_once, 'node')} that data decides on", "dim")
 
@@ -291,7 +299,7 @@ def _operator_table(report: CheckReport, width: int, has_bars: bool) -> Table:
     made.add_column("operator", overflow="fold")
     made.add_column("nodes", justify="right", no_wrap=True)
     made.add_column("status", overflow="fold")
-    if report.flops is not None:
+    if report.sample_flops is not None:
         made.add_column("flops", justify="right", no_wrap=True)
         made.add_column("share", justify="right", no_wrap=True)
         if width >= BARS_FROM_WIDTH and has_bars:
@@ -300,13 +308,13 @@ def _operator_table(report: CheckReport, width: int, has_bars: bool) -> Table:
             made.add_column("becomes", overflow="fold")
     columns = [str(column.header) for column in made.columns]
     for operator in report.operators:
-        cells = _operator_cells(operator, report.sample)
+        cells = _operator_cells(operator)
         made.add_row(*(cells[column] for column in columns))
     return made
 
 
-def _operator_cells(operator: OperatorReport, sample: Mapping[Sym, Dim]) -> dict[str, Text]:
-    flops = 0 if operator.flops is None else _number(operator.flops, sample)
+def _operator_cells(operator: OperatorReport) -> dict[str, Text]:
+    flops = operator.sample_flops
     none = "?" if "Onnx" in operator.becomes else "0"
     return {
         "operator": plain(operator.name),

@@ -17,11 +17,15 @@ from foretell.graph.optable import OPS
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import definition_flops
+from foretell.support.errors import ShapeTooComplex
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFlops:
-    """A node, those around it outermost first, and its operations; None if it has no definition to count in."""
+    """A node, those around it outermost first, and its operations.
+
+    None if it has no definition to count in, or if the expression would be too complicated.
+    """
 
     node: Node
     parents: tuple[Node, ...]
@@ -33,8 +37,8 @@ class NodeFlops:
 def count_flops(graph: Graph, times: Dim = 1, parents: tuple[Node, ...] = ()) -> Iterator[NodeFlops]:
     """Every node of the graph and its subgraphs."""
     for node in graph.nodes:
-        flops, trips = node_flops(node), _trips(node, graph)
-        yield NodeFlops(node, parents, None if flops is None else expr.mul(times, flops), trips is not None)
+        trips = _trips(node, graph)
+        yield NodeFlops(node, parents, _try_flops(node, times), trips is not None)
         for subgraph in node.subgraphs:
             yield from count_flops(subgraph, times if trips is None else expr.mul(times, trips), (*parents, node))
 
@@ -45,6 +49,14 @@ def node_flops(node: Node) -> Dim | None:
     if define is None:
         return None if node.op == "Onnx" else 0
     return definition_flops(define(tuple(None if value is None else value.type for value in node.inputs), node.attrs))
+
+
+def _try_flops(node: Node, times: Dim) -> Dim | None:
+    try:
+        flops = node_flops(node)
+        return None if flops is None else expr.mul(times, flops)
+    except ShapeTooComplex:
+        return None
 
 
 def _trips(node: Node, graph: Graph) -> Dim | None:
@@ -70,12 +82,15 @@ def _loop_trips(node: Node, graph: Graph) -> int | None:
     return max(0, int(limit.reshape(-1)[0])) if goes_on else None
 
 
-def total(numbers: Sequence[Dim]) -> Dim:
-    """The sum, added in pairs so that many different symbols stay cheap."""
-    sums = list(numbers)
-    while len(sums) > 1:
-        sums = [expr.add(left, right) for left, right in zip(sums[::2], [*sums[1::2], 0], strict=False)]
-    return sums[0] if sums else 0
+def try_total(numbers: Sequence[Dim]) -> Dim | None:
+    """The sum, or None if it would be too complicated an expression."""
+    result: Dim = 0
+    try:
+        for number in numbers:
+            result = expr.add(result, number)
+    except ShapeTooComplex:
+        return None
+    return result
 
 
 def smallest(dims: Sequence[Dim]) -> dict[Sym, Dim]:

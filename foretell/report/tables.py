@@ -27,4 +27,4 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -196,3 +196,9 @@ class EvaluationError(ForetellError):
     """A node could not be evaluated on the data it was given."""
 
     code = "FT402"
+
+
+class TargetError(ForetellError):
+    """The machine cannot do what is asked: code for another CPU, or a CPU we know nothing about."""
+
+    code = "FT501"

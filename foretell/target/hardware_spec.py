@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
@@ -96,4 +97,17 @@ def with_features(spec: HardwareSpec, features: Iterable[str]) -> HardwareSpec:
         features=kept,
         vector_bytes=min(spec.vector_bytes, widest),
         vector_registers=spec.vector_registers if "avx512f" in kept else min(spec.vector_registers, 16),
+    )
+
+
+def with_cores(spec: HardwareSpec, cores: int) -> HardwareSpec:
+    """The same CPU with another number of cores: fewer cannot draw all of the memory's bandwidth.
+
+    A barrier is a tree of wake-ups, so that its cost goes with the logarithm of the cores.
+    """
+    return replace(
+        spec,
+        cores=cores,
+        dram_bandwidth_bytes_per_s=min(spec.dram_bandwidth_bytes_per_s, cores * spec.dram_core_bandwidth_bytes_per_s),
+        barrier_cost_s=spec.barrier_cost_s * math.log2(1 + cores) / math.log2(1 + spec.cores),
     )

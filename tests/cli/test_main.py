@@ -52,7 +52,6 @@ def test_usage_error_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_unreadable_shape_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("foretell.compiler")
     assert main(["explain", "model.onnx", "--shape", "x=1x?", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["got"] == "x=1x?"
 

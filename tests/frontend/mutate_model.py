@@ -16,17 +16,53 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 from onnx.backend.test.case import node as node_cases
 
-HOSTILE_INTS = (-(1 << 63), -(1 << 31), -1000, -2, -1, 0, 1, 2, 3, 7, 33, 1000, 1 << 31, 1 << 32, 1 << 62, (1 << 63) - 1)
+HOSTILE_INTS = (
+    -(1 << 63),
+    -(1 << 31),
+    -1000,
+    -2,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    33,
+    1000,
+    1 << 31,
+    1 << 32,
+    1 << 62,
+    (1 << 63) - 1,
+)
 HOSTILE_FLOATS = (0.0, -0.0, -1.0, 1e-30, 0.5, 3.0, 1e30, float("inf"), float("-inf"), float("nan"))
-HOSTILE_TEXTS = ("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "...->", "ij->ii", "i,j,k->ijk", "\0", "é" * 50, "none", "linear")
+HOSTILE_TEXTS = (
+    "",
+    "NOTSET",
+    "SAME_UPPER",
+    "SAME_LOWER",
+    "VALID",
+    "...->",
+    "ij->ii",
+    "i,j,k->ijk",
+    "\0",
+    "é" * 50,
+    "none",
+    "linear",
+)
 MODULES = (
-    *("add affinegrid argmax attention averagepool batch_normalization cast center_crop_pad clip col2im compress concat".split()),
+    *(
+        "add affinegrid argmax attention averagepool batch_normalization cast center_crop_pad clip col2im compress concat".split()
+    ),
     *("constantofshape conv convinteger convtranspose cumsum dequantizelinear dft einsum expand eyelike".split()),
-    *("flatten gather gathernd gemm gridsample groupnormalization gru hammingwindow if_ layernormalization loop".split()),
+    *(
+        "flatten gather gathernd gemm gridsample groupnormalization gru hammingwindow if_ layernormalization loop".split()
+    ),
     *("lppool lstm matmul maxpool maxunpool mean melweightmatrix negativeloglikelihoodloss nonmaxsuppression".split()),
     *("nonzero onehot pad qlinearconv qlinearmatmul quantizelinear rangeop reduce_log_sum_exp reduceprod".split()),
     *("reshape resize reversesequence rnn roialign rotaryembedding scan scatternd sequence_map shape shrink".split()),
-    *("slice softmax_cross_entropy_loss spacetodepth split stft tfidfvectorizer tile topk transpose trilu unique".split()),
+    *(
+        "slice softmax_cross_entropy_loss spacetodepth split stft tfidfvectorizer tile topk transpose trilu unique".split()
+    ),
     *("unsqueeze upsample where ai_onnx_ml.tree_ensemble ai_onnx_ml.label_encoder".split()),
 )
 """Modules of the ONNX backend suite that make the seeds of a short run."""
@@ -134,6 +170,9 @@ def shape_model() -> ModelProto:
 def make_case(number: int, seeds: Sequence[Seed]) -> tuple[str, bytes]:
     """Case `number` of the endless fuzz run: what was done to which seed, and the file."""
     rng = random.Random(number)
+    if rng.random() < 0.25:
+        model = random_node_model(rng)
+        return f"{number}: a random {model.graph.node[0].op_type}", model.SerializeToString()
     seed = rng.choice(seeds)
     data = seed.frozen if rng.random() < 0.5 else seed.model
     if rng.random() < 0.15:
@@ -145,6 +184,91 @@ def make_case(number: int, seeds: Sequence[Seed]) -> tuple[str, bytes]:
         mutation(rng, model, seeds)
         done.append(mutation.__name__)
     return f"{number}: {', '.join(done)} of {seed.name}", model.SerializeToString()
+
+
+# --- one node, made up ---------------------------------------------------------------------------------------
+
+_ELEMENT_TYPES = {
+    f"tensor({name.lower()})": number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"
+}
+_SMALL_INTS = (-3, -2, -1, 0, 0, 1, 1, 1, 2, 2, 3, 4)
+
+
+def random_node_model(rng: random.Random) -> ModelProto:
+    """One operator of any version, its inputs of types that it allows, everything else as it comes."""
+    version = rng.randrange(7, 29)
+    schema = rng.choice(_SCHEMAS)
+    if defs.has(schema.name, version, schema.domain):
+        schema = defs.get_schema(schema.name, version, schema.domain)
+    graph = GraphProto(name="made_up")
+    node = graph.node.add()
+    node.op_type, node.domain = schema.name, schema.domain
+    chosen: dict[str, str] = {}
+    for number in range(rng.randint(schema.min_input, min(schema.max_input, schema.min_input + 4))):
+        formal = schema.inputs[min(number, len(schema.inputs) - 1)]
+        if rng.random() < 0.1:
+            node.input.append("")
+            continue
+        node.input.append(f"x{number}")
+        _add_input(rng, graph, f"x{number}", _element_type(rng, schema, formal.type_str, chosen))
+    for number in range(rng.randint(max(1, schema.min_output), min(schema.max_output, schema.min_output + 3))):
+        node.output.append(f"y{number}")
+        graph.output.append(helper.make_empty_tensor_value_info(f"y{number}"))
+    for name, attribute in schema.attributes.items():
+        if attribute.required or rng.random() < 0.5:
+            value = _attribute_value(rng, int(getattr(attribute.type, "value")))  # noqa: B009 (onnx's stubs lack it)
+            node.attribute.append(helper.make_attribute(name, value))
+    opsets = [helper.make_opsetid("", version)]
+    if schema.domain:
+        opsets.append(helper.make_opsetid(schema.domain, schema.since_version))
+    return ModelProto(ir_version=10, graph=graph, opset_import=opsets)
+
+
+def _element_type(rng: random.Random, schema: defs.OpSchema, parameter: str, chosen: dict[str, str]) -> int:
+    allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
+    if parameter not in chosen:
+        choices = [name for name in allowed.get(parameter, [parameter]) if name in _ELEMENT_TYPES]
+        common = [name for name in choices if name in ("tensor(float)", "tensor(int64)")]
+        chosen[parameter] = rng.choice(common if common and rng.random() < 0.7 else choices or ["tensor(float)"])
+    return _ELEMENT_TYPES[chosen[parameter]]
+
+
+def _add_input(rng: random.Random, graph: GraphProto, name: str, element_type: int) -> None:
+    """A constant or an input, of few elements: one that is small is likelier to mean something."""
+    dims = [rng.choice((0, 1, 1, 2, 2, 3, 4)) for _ in range(rng.choice((0, 1, 1, 2, 3, 4, 4, 5)))]
+    if rng.random() < 0.5 and element_type in (
+        TensorProto.INT64,
+        TensorProto.FLOAT,
+        TensorProto.INT32,
+        TensorProto.BOOL,
+    ):
+        numbers = {
+            TensorProto.INT64: rng.choice((HOSTILE_INTS, _SMALL_INTS, _SMALL_INTS)),
+            TensorProto.INT32: _SMALL_INTS,
+            TensorProto.FLOAT: rng.choice((HOSTILE_FLOATS, (0.5, 1.0, 2.0))),
+            TensorProto.BOOL: (False, True),
+        }[element_type]
+        values = [rng.choice(numbers) for _ in range(math.prod(dims))]
+        graph.initializer.append(helper.make_tensor(name, element_type, dims, values))
+        return
+    symbolic: list[int | str | None] = [rng.choice(("n", "m", None)) if rng.random() < 0.2 else dim for dim in dims]
+    graph.input.append(helper.make_tensor_value_info(name, element_type, symbolic))
+
+
+def _attribute_value(rng: random.Random, kind: int) -> object:
+    ints = rng.choice((HOSTILE_INTS, _SMALL_INTS, _SMALL_INTS))
+    count = rng.randrange(6)
+    values: dict[int, Callable[[], object]] = {
+        AttributeProto.INT: lambda: rng.choice(ints),
+        AttributeProto.FLOAT: lambda: rng.choice(HOSTILE_FLOATS),
+        AttributeProto.STRING: lambda: rng.choice(HOSTILE_TEXTS),
+        AttributeProto.INTS: lambda: [rng.choice(ints) for _ in range(count)] or [1],
+        AttributeProto.FLOATS: lambda: [rng.choice(HOSTILE_FLOATS) for _ in range(count)] or [1.0],
+        AttributeProto.STRINGS: lambda: [rng.choice(HOSTILE_TEXTS) for _ in range(count)] or ["Tanh"],
+        AttributeProto.TENSOR: lambda: _hostile_tensor(rng, "t"),
+        AttributeProto.GRAPH: lambda: helper.make_graph([], "empty", [], []),
+    }
+    return values.get(kind, lambda: 1)()
 
 
 # --- bytes ---------------------------------------------------------------------------------------------------

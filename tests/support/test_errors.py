@@ -38,6 +38,7 @@ CODES = {
     "BadExternalData": "FT302",
     "InputError": "FT401",
     "EvaluationError": "FT402",
+    "TargetError": "FT501",
 }
 """Published: a code never changes its meaning. A new error adds a line."""
 

@@ -110,7 +110,7 @@ def _heads(node: OnnxNode, attribute: str, value: Value) -> Dim:
     if value.type.rank == 4:
         return value.shape[1]
     heads, width = node.int(attribute), value.shape[2]
-    if heads < 1 or (isinstance(width, int) and width % heads):
+    if heads < 1 or (isinstance(width, int) and (width % heads or heads > max(width, 1))):
         raise ValueError(f"{value.type} does not divide into {heads} heads")
     return heads
 

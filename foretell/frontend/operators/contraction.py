@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from string import ascii_letters
 
-from foretell.frontend.onnx_node import OnnxNode
+from foretell.frontend.onnx_node import OnnxNode, Unsupported
 from foretell.frontend.operators.importer import Importer
 from foretell.frontend.operators.windows import conv_window
 from foretell.graph.build import Builder
 from foretell.graph.nodes import Value
 from foretell.ir.dtypes import I32, DType
+
+MAX_EINSUM_OPERANDS = 64
 
 
 def matmul(build: Builder, a: Value, b: Value, dtype: DType | None = None) -> Value:
@@ -104,6 +106,8 @@ def _conv_integer(node: OnnxNode) -> Value:
 
 def _einsum(node: OnnxNode) -> Value:
     values = node.present_inputs
+    if len(values) > MAX_EINSUM_OPERANDS:
+        raise Unsupported(f"a product of {len(values)} tensors, where {MAX_EINSUM_OPERANDS} are possible")
     return node.build.op("Einsum", *values, equation=explicit_equation(node.text("equation"), values))
 
 

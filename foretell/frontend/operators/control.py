@@ -8,6 +8,7 @@ from dataclasses import replace
 from foretell.frontend.onnx_node import OnnxNode, Unsupported, normal_axis
 from foretell.frontend.operators.importer import Importer
 from foretell.graph.nodes import Graph, Value
+from foretell.ir import expr
 from foretell.ir.dtypes import BOOL, I64
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import TensorType
@@ -55,8 +56,7 @@ def _loop(node: OnnxNode) -> tuple[Value, ...]:
     states = [node.input(number) for number in range(2, len(node.inputs))]
     if len(proto.output) < 1 + len(states) or len(proto.output) - 1 != len(node.proto.output):
         raise ValueError(f"a body with {len(proto.output)} outputs does not fit {len(states)} loop-carried values")
-    types = _stable_types(node, [value.type for value in states], first=1)
-    body, captured = node.scope.import_subgraph(proto, (TensorType(I64, ()), TensorType(BOOL, ()), *types), "body")
+    body, captured = _stable_body(node, [value.type for value in states])
     count = len(states)
     trips = None if node.optional(0) is None else node.dims(0)
     length: Dim = node.scope.model.fresh_dim()
@@ -76,36 +76,40 @@ def _always_true(body: Graph) -> bool:
     return condition == body.inputs[1] or (array is not None and bool(array.reshape(())))
 
 
-def _stable_types(node: OnnxNode, types: list[TensorType], first: int) -> list[TensorType]:
-    """Types that loop-carried values keep: a dimension that the body changes becomes one known at run time.
+def _stable_body(node: OnnxNode, types: list[TensorType]) -> tuple[Graph, list[Value]]:
+    """The body of a Loop, with types that loop-carried values keep: a dimension that it changes is unknown.
 
     Found by importing the body until nothing changes; each round can only make more dimensions unknown.
     """
-    proto = node.graph("body")
+    model = node.scope.model
     while True:
-        uses = len(node.scope.model.operators)
-        nodes = node.scope.model.node_count
-        body, _ = node.scope.import_subgraph(proto, (TensorType(I64, ()), TensorType(BOOL, ()), *types), "body")
-        del node.scope.model.operators[uses:]
-        node.scope.model.node_count = nodes
-        after = [value.type for value in body.outputs[first : first + len(types)]]
+        uses, nodes = len(model.operators), model.node_count
+        given = (TensorType(I64, ()), TensorType(BOOL, ()), *types)
+        body, captured = node.scope.import_subgraph(node.graph("body"), given, "body")
+        after = [value.type for value in body.outputs[1 : 1 + len(types)]]
         joined = [type if type == new else _joined(node, type, new) for type, new in zip(types, after, strict=True)]
         if all(_same_but_unknown(a, b) for a, b in zip(types, joined, strict=True)):
-            return types
+            return body, captured
+        del model.operators[uses:]
+        model.forget_nodes(nodes)
         types = joined
 
 
 def _same_but_unknown(before: TensorType, after: TensorType) -> bool:
     """Whether only dimensions differ that were unknown already."""
     pairs = zip(before.shape, after.shape, strict=True)
-    return all(a == b or str(a).startswith("u") for a, b in pairs)
+    return all(a == b or _is_unknown(a) for a, b in pairs)
+
+
+def _is_unknown(dim: Dim) -> bool:
+    """Whether a dimension depends on data; dimensions that the model names are at least 1."""
+    return any(symbol.lo == 0 for symbol in expr.symbols(dim))
 
 
 def _without_inner_symbols(node: OnnxNode, type: TensorType) -> TensorType:
     """Dimensions known only inside the body get a name of their own outside."""
     dims = (
-        node.scope.model.fresh_dim() if not isinstance(dim, int) and number and str(dim).startswith("u") else dim
-        for number, dim in enumerate(type.shape)
+        node.scope.model.fresh_dim() if number and _is_unknown(dim) else dim for number, dim in enumerate(type.shape)
     )
     return TensorType(type.dtype, tuple(dims))
 

@@ -110,7 +110,7 @@ def _group_normalization(node: OnnxNode) -> Value:
     if x.type.rank < 2 or groups < 1:
         raise ValueError(f"{x.type} has no {groups} groups of channels")
     channels = x.shape[1]
-    if isinstance(channels, int) and channels % groups:
+    if isinstance(channels, int) and (channels % groups or groups > max(channels, 1)):
         raise ValueError(f"{channels} channels do not divide into {groups} groups")
     # Scale and bias belong to a group before opset 21, to a channel since.
     own: tuple[Dim, ...] = (groups, 1) if node.version < 21 else (groups, channels // groups)

@@ -216,9 +216,10 @@ def _is_identity(axis: _Axis, rule: _Rule) -> bool:
 
 
 def _interpolation_dtype(dtype: DType) -> DType | None:
+    """Integers are rounded to the nearest at the end, so they ask for the reference's float64."""
     if dtype is BOOL or (dtype.is_integer and dtype.bits > 32):
         return None
-    return F64 if dtype.bits == 64 or (dtype.is_integer and dtype.bits == 32) else F32
+    return F64 if dtype.bits == 64 or dtype.is_integer else F32
 
 
 def _can_do(axis: _Axis, rule: _Rule) -> bool:
@@ -290,18 +291,18 @@ def _coordinates(axis: _Axis, rule: _Rule) -> Floats:
         case "half_pixel_symmetric":
             return extent / 2 * (1 - length / width) + (here + 0.5) / scale - 0.5
         case "pytorch_half_pixel":
-            return (here + 0.5) / scale - 0.5 if width != 1 else np.full(length, -0.5)
+            # As ONNX and onnxruntime say; the reference has -0.5 for a single element, which only a cubic can tell.
+            return (here + 0.5) / scale - 0.5 if length > 1 else np.zeros(length)
         case "asymmetric":
             return here / scale
         case "tf_half_pixel_for_nn":
             return (here + 0.5) / scale
         case "align_corners":
-            return here * (extent - 1) / (width - 1) if width != 1 else np.zeros(length)
+            return here * (extent - 1) / (width - 1) if length > 1 else np.zeros(length)
         case "tf_crop_and_resize":
             start, end = axis.region
-            reach = (end - start) * (extent - 1)
-            inner = here * reach / (width - 1) if width != 1 else np.full(length, reach / 2)
-            return inner + start * (extent - 1)
+            step = here / (length - 1) if length > 1 else np.full(length, 0.5)
+            return (start + step * (end - start)) * (extent - 1)
         case unknown:
             raise ValueError(f"unknown coordinate_transformation_mode {unknown!r}")
 
@@ -317,7 +318,8 @@ def _outside(axis: _Axis, rule: _Rule) -> npt.NDArray[np.bool_]:
 
 def _neighbourhood(axis: _Axis, rule: _Rule) -> tuple[Places, Floats]:
     """(the place left of each coordinate, the distance from it): an integer coordinate is at distance 1."""
-    coordinates = _coordinates(axis, rule)
+    # Rounded as the reference rounds, which adds the padding in front: 1.0000000000000002 becomes 1.
+    coordinates = _coordinates(axis, rule) + rule.radius - rule.radius
     left = np.ceil(coordinates) - 1
     return left.astype(np.int64), coordinates - left
 

@@ -236,10 +236,16 @@ def define_concat(operands: Operands, attrs: Attrs) -> Definition:
         indices = tuple(a.sym - starts[number] if k == axis else a.sym for k, a in enumerate(axes))
         return Load(Operand(number), indices, out.dtype)
 
-    body: Scalar = load(len(types) - 1)
-    for number in reversed(range(len(types) - 1)):
-        body = Select(Apply("lt", (Index(axes[axis].sym), Index(starts[number + 1]))), load(number), body)
-    return _single(out, axes, body)
+    def choose(first: int, last: int) -> Scalar:
+        """The load of the operand, out of `first` to `last`, in which the point lies; halving keeps it shallow."""
+        if first == last:
+            return load(first)
+        middle = (first + last + 1) // 2
+        return Select(
+            Apply("lt", (Index(axes[axis].sym), Index(starts[middle]))), choose(first, middle - 1), choose(middle, last)
+        )
+
+    return _single(out, axes, choose(0, len(types) - 1))
 
 
 # --- Gather(x, indices){axis}: y[a..., i..., b...] = x[a..., indices[i...], b...] ----------------------------
@@ -335,10 +341,14 @@ def define_dims(operands: Operands, attrs: Attrs) -> Definition:
     place: Dim = 0
     for axis in axes:
         place = place * axis.extent + axis.sym
-    body: Scalar = Index(values[-1] if values else 0)
-    for number in reversed(range(len(values) - 1)):
-        body = Select(Apply("eq", (Index(place), Index(number))), Index(values[number]), body)
-    return _single(out, axes, Cast(body, out.dtype))
+
+    def choose(first: int, last: int) -> Scalar:
+        if first >= last:
+            return Index(values[first] if values else 0)
+        middle = (first + last + 1) // 2
+        return Select(Apply("lt", (Index(place), Index(middle))), choose(first, middle - 1), choose(middle, last))
+
+    return _single(out, axes, Cast(choose(0, len(values) - 1), out.dtype))
 
 
 MOVEMENT: dict[str, OpDef] = {

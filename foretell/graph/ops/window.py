@@ -131,7 +131,7 @@ def infer_pool(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
     x, window = present(operands[0]), _window(attrs)
     if x.rank < 3 or any(len(numbers) != x.rank - 2 for numbers in (window.kernel, window.before, window.shape)):
         raise ValueError(f"the window {window.kernel} does not fit the spatial axes of {x}")
-    if any(isinstance(count, int) and count <= 0 for count in window.shape):
+    if any(isinstance(count, int) and count < 0 for count in window.shape):
         raise ValueError(f"the window {window.kernel} does not fit into {x}")
     return (TensorType(x.dtype, x.shape[:2] + window.shape),)
 
@@ -146,10 +146,12 @@ class _Pool:
     load: Load
 
 
-def _pool(x: TensorType, window: _Window, fill: float | int | bool) -> _Pool:
-    axes, taps = axes_over(x.shape[:2] + window.shape), axes_over(window.kernel, "k")
+def _pool(operands: Operands, attrs: Attrs, fill: float | int | bool) -> _Pool:
+    x, window, (out,) = present(operands[0]), _window(attrs), infer_pool(operands, attrs)
+    axes, taps = axes_over(out.shape), axes_over(window.kernel, "k")
     first = (0, 0, *(-before for before in window.before))
-    padded = box_stage(x, first, x.shape[:2] + window.spans, Const(fill, x.dtype))
+    empty = 0 in window.shape
+    padded = None if empty else box_stage(x, first, x.shape[:2] + window.spans, Const(fill, x.dtype))
     source: Source = Operand(0) if padded is None else Local(0)
     load = Load(source, (axes[0].sym, axes[1].sym, *window.places(axes[2:], taps)), x.dtype)
     return _Pool(() if padded is None else (padded,), axes, taps, load)
@@ -163,7 +165,7 @@ def infer_max_pool(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
 def define_max_pool(operands: Operands, attrs: Attrs) -> Definition:
     """y = max[k...] x; a second output, if `indices` is "rows" or "columns", says where in x it stands."""
     x, window, order = present(operands[0]), _window(attrs), text_attr(attrs, "indices")
-    pool = _pool(x, window, lowest(x.dtype))
+    pool = _pool(operands, attrs, lowest(x.dtype))
     stages = (*pool.stages, Stage("y", x.dtype, pool.axes, pool.load, "max", pool.taps))
     y = len(stages) - 1
     if not order:
@@ -204,7 +206,7 @@ def _column_major(x: TensorType, rows: Stage, source: Local) -> Stage:
 def define_average_pool(operands: Operands, attrs: Attrs) -> Definition:
     """y = sum[k...] x / count, where the count includes declared padding if `count_include_pad`."""
     x, window = present(operands[0]), _window(attrs)
-    pool, compute, padding = _pool(x, window, 0), x.dtype.compute, bool(attrs["count_include_pad"])
+    pool, compute, padding = _pool(operands, attrs, 0), x.dtype.compute, bool(attrs["count_include_pad"])
     count: Dim = 1
     for number, axis in enumerate(pool.axes[2:]):
         count = count * _taps_inside(window, number, axis, x.shape[number + 2], padding)
@@ -227,7 +229,7 @@ def _taps_inside(window: _Window, number: int, axis: Axis, extent: Dim, padding:
 def define_lp_pool(operands: Operands, attrs: Attrs) -> Definition:
     """y = (sum[k...] |x|^p)^(1/p)"""
     x, p = present(operands[0]), int_attr(attrs, "p")
-    pool, compute = _pool(x, _window(attrs), 0), x.dtype.compute
+    pool, compute = _pool(operands, attrs, 0), x.dtype.compute
     total = Stage("sum", compute, pool.axes, _power(pool.load, p, x), "sum", pool.taps)
     point = Load(Local(len(pool.stages)), syms(pool.axes), compute)
     root = Stage("y", x.dtype, pool.axes, _root(point, p, x))

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from foretell.graph.match import interior
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.graph.ops.attrs import dims_attr, ints_attr
 from foretell.graph.rewrite import Rewriter, rewrite
+from foretell.ir import expr
 from foretell.ir.expr import Dim
 
 
@@ -12,7 +14,11 @@ def cancel_transposes(graph: Graph) -> Graph:
     before: Transpose(Transpose(x){p}){q}       Reshape(Reshape(x))       Transpose that only moves axes of extent 1
     after:  Transpose(x){p[q]}, or x            Reshape(x), or x          Reshape
 
-    declines when: a symbolic dimension moves, even one that may turn out to be 1.
+    before: x[a, b, c, d] as [a * b, c, d], transposed to [a * b, d, c], as [a, b, d, c]
+    after:  x[a, b, c, d] transposed to [a, b, d, c]
+
+    declines when: a symbolic dimension moves, even one that may turn out to be 1; a transpose between reshapes has
+    other readers.
     """
     return rewrite(graph, _cancel)
 
@@ -45,7 +51,41 @@ def _cancel_reshape(node: Node, rewriter: Rewriter) -> list[Value] | None:
     if x.shape == shape:
         return [x]
     before = rewriter.producer(x, "Reshape")
-    return None if before is None else [rewriter.reshape(before.present_inputs[0], shape)]
+    if before is not None:
+        return [rewriter.reshape(before.present_inputs[0], shape)]
+    return _cancel_around_transpose(node, rewriter)
+
+
+def _cancel_around_transpose(node: Node, rewriter: Rewriter) -> list[Value] | None:
+    """A transpose of whole groups of axes, which a reshape before it joins and one after it parts again."""
+    transpose = interior(node.inputs[0], rewriter, "Transpose")
+    join = None if transpose is None else rewriter.producer(transpose.inputs[0], "Reshape")
+    if transpose is None or join is None:
+        return None
+    x = join.present_inputs[0]
+    groups = _groups(x.shape, join.output.shape)
+    if groups is None:
+        return None
+    permutation = tuple(axis for group in ints_attr(transpose.attrs, "perm") for axis in groups[group])
+    parted = tuple(x.shape[axis] for axis in permutation) == node.output.shape
+    return [rewriter.transpose(x, permutation)] if parted else None
+
+
+def _groups(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[range] | None:
+    """The run of axes of `source` that each axis of `target` joins, or None if it does more than that.
+
+    before: (2, 3, 5, 7), (6, 5, 7)     after: 0 1 | 2 | 3
+    """
+    groups: list[range] = []
+    start = 0
+    for dim in target:
+        end = start + 1
+        while end < len(source) and expr.product(source[start:end]) != dim:
+            end += 1
+        groups.append(range(start, end))
+        start = end
+    joined = [expr.product(source[group.start : group.stop]) for group in groups]
+    return groups if start == len(source) and joined == list(target) else None
 
 
 def _moves_nothing(shape: tuple[Dim, ...], permutation: tuple[int, ...]) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from foretell.graph.match import try_stand_in
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.graph.ops.attrs import dims_attr, ints_attr
-from foretell.graph.ops.elementwise import ELEMENTWISE
+from foretell.graph.ops.elementwise import ELEMENTWISE, is_scalar_shape
 from foretell.graph.rewrite import Rewriter, rewrite
 from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, DType
 
@@ -125,6 +125,15 @@ def _over_one_element(node: Node, rewriter: Rewriter) -> Value | None:
     return rewriter.reshape(x, node.output.shape) if single else None
 
 
+def _moved_alike(node: Node, rewriter: Rewriter) -> Value | None:
+    """One element broadcast to the shape of the result, where that many copies of it were moved around."""
+    broadcast = rewriter.producer(node.inputs[0], "Broadcast")
+    one = None if broadcast is None else broadcast.present_inputs[0]
+    if one is None or not is_scalar_shape(one.shape) or one.type.rank > node.output.type.rank:
+        return None
+    return rewriter.op("Broadcast", one, shape=node.output.shape)
+
+
 def _without_broadcast(node: Node, rewriter: Rewriter) -> Value | None:
     """The node on an operand that is not yet broadcast, as elementwise operators do that themselves."""
     for position, value in enumerate(node.inputs):
@@ -153,10 +162,10 @@ LAWS: dict[str, tuple[Law, ...]] = {
     **{name: (_done,) for name in ("Relu", "Abs", "Sign", "Floor", "Ceil", "Round")},  # f(f(x)) -> f(x)
     "Where": (_if_equal(1, 2), _chosen),  # where(c, x, x) -> x, where(true, x, y) -> x
     "Cast": (_operand, _narrowed_back),  # f32(x: f32) -> x, f16(f32(x: f16)) -> x
-    "Transpose": (_order_kept,),  # transpose(x){0, 1, 2} -> x
-    "Reshape": (_operand,),  # reshape(x){shape of x} -> x
-    "Broadcast": (_operand,),  # broadcast(x){shape of x} -> x
-    "Slice": (_taken_whole,),  # x[0:n] -> x
+    "Transpose": (_order_kept, _moved_alike),  # transpose(x){0, 1, 2} -> x, transpose(broadcast(1)) -> broadcast(1)
+    "Reshape": (_operand, _moved_alike),  # reshape(x){shape of x} -> x, reshape(broadcast(1)) -> broadcast(1)
+    "Broadcast": (_operand, _moved_alike),  # broadcast(x){shape of x} -> x, broadcast(broadcast(1)) -> broadcast(1)
+    "Slice": (_taken_whole, _moved_alike),  # x[0:n] -> x, broadcast(1)[0:n] -> broadcast(1)
     "Pad": (_padded_by_nothing,),  # pad(x){0, 0} -> x
     "Concat": (_of_one,),  # concat(x) -> x
     **{f"Reduce{name}": (_over_one_element,) for name in ("Sum", "Mean", "Prod", "Max", "Min")},  # sum of one -> it

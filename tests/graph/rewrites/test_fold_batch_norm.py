@@ -89,10 +89,18 @@ def test_a_convolution_with_other_readers_keeps_its_weights() -> None:
 
 def test_weights_that_two_convolutions_share_stay_shared() -> None:
     sketch = Sketch()
-    x, weights = sketch.data(1, 3, 5, 5), sketch.weights(4, 3, 3, 3)
+    x, weights = sketch.data(1, 64, 5, 5), sketch.weights(64, 64, 3, 3)
     both = [sketch.op("Conv", value, weights, group=1, **WINDOW) for value in (x, sketch.op("Neg", x))]
-    graph = sketch.graph(*(batch_norm(sketch, y, 4) for y in both))
+    graph = sketch.graph(*(batch_norm(sketch, y, 64) for y in both))
     check_rewrite(fold_batch_norm, graph, ops=["Neg", "Conv", "Conv", "Mul", "Add", "Mul", "Add"])
+
+
+def test_weights_that_are_one_number_stay_small() -> None:
+    sketch = Sketch()
+    weights = sketch.op("Broadcast", sketch.number(0.5), shape=(4, 3, 3, 3))
+    y = sketch.op("Conv", sketch.data(1, 3, 5, 5), weights, group=1, **WINDOW)
+    after = check_rewrite(fold_batch_norm, sketch.graph(batch_norm(sketch, y, 4)), ops=["Broadcast", "Conv"])
+    assert {value.shape for value in after.constants} == {(4, 1, 1, 1), (4,)}
 
 
 def test_weights_that_would_overflow_stay_as_they_are() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,7 +108,7 @@ def test_replacing_a_constant_that_nothing_else_reads_is_free() -> None:
 def test_declines_too_many_points(monkeypatch: pytest.MonkeyPatch) -> None:
     sketch = Sketch()
     graph = sketch.graph(sketch.op("MatMul", sketch.weights(10, 10), sketch.weights(10, 10)))
-    monkeypatch.setattr(module, "MAX_NODE_POINTS", 999)
+    monkeypatch.setattr(module, "MAX_NODE_WORK", 999)
     check_declines(fold_constants, graph)
 
 
@@ -119,18 +118,13 @@ def reference(sketch: Sketch, op_type: str, inputs: tuple[Value, ...], type: Ten
     return sketch.typed("Onnx", inputs, attrs, [type])[0]
 
 
-def test_reference_operators_fold_but_random_ones_do_not() -> None:
+def test_declines_what_the_reference_runs() -> None:
+    """Nothing tells how long it takes, or whether the type it was given is what it makes."""
     sketch = Sketch()
-    square = sketch.constant(np.array([[2.0, 0.0], [0.0, 3.0]], np.float32))
-    graph = sketch.graph(reference(sketch, "Det", (square,), TensorType(F32, ())))
-    check_rewrite(fold_constants, graph, ops=[])
-    random = Sketch()
-    shape = TensorType(F32, (2, 2))
-    drawn = reference(random, "RandomNormalLike", (random.weights(2, 2),), shape)
-    check_declines(fold_constants, random.graph(drawn))
+    check_declines(fold_constants, sketch.graph(reference(sketch, "Det", (sketch.weights(2, 2),), TensorType(F32, ()))))
 
 
-def test_declines_what_fails() -> None:
+def test_declines_what_would_be_held_in_memory_at_once() -> None:
     sketch = Sketch()
-    flat = reference(sketch, "Det", (sketch.weights(2, 3),), TensorType(F32, ()))
-    check_declines(fold_constants, sketch.graph(flat))
+    vectors = [sketch.weights(300, seed=seed) for seed in range(3)]
+    check_declines(fold_constants, sketch.graph(sketch.op("Einsum", *vectors, equation="a,b,c->")))

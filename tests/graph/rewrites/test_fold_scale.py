@@ -56,7 +56,7 @@ def declined(case: str) -> Graph:
         case "infinite weights":
             y = sketch.op("MatMul", x, sketch.number(3e38, (4, 5)))
         case _:
-            y = sketch.op("MatMul", x, sketch.weights(4, 5))
+            y = sketch.op("MatMul", x, sketch.weights(4, 5000))
     scaled = sketch.op("Mul", y, sketch.number(10.0))
     if case == "shared weights":
         return sketch.graph(scaled, sketch.op("Neg", next(value for value in sketch.constants)))

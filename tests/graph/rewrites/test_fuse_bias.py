@@ -57,6 +57,9 @@ def declined(case: str) -> Graph:
             return sketch.graph(sketch.op("Add", y, sketch.number(1.0)), y)
         case "broadcasts the result":
             return sketch.graph(sketch.op("Add", y, sketch.weights(2, 4, 1, 1)))
+        case "a number that rounds fractions off":
+            magic = sketch.number(1.5 * 2**23)
+            return sketch.graph(sketch.op("Sub", sketch.op("Add", y, magic), magic))
         case "subtracted from":
             return sketch.graph(sketch.op("Sub", sketch.number(1.0), y))
         case _:
@@ -67,7 +70,15 @@ def declined(case: str) -> Graph:
 
 @pytest.mark.parametrize(
     "case",
-    ["data", "differs within a channel", "another reader", "broadcasts the result", "subtracted from", "integers"],
+    [
+        "data",
+        "differs within a channel",
+        "another reader",
+        "broadcasts the result",
+        "a number that rounds fractions off",
+        "subtracted from",
+        "integers",
+    ],
 )
 def test_declines(case: str) -> None:
     check_declines(fuse_bias, declined(case))

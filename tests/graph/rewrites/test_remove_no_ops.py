@@ -89,6 +89,19 @@ def test_broadcasts_that_the_reader_does_itself() -> None:
     check_rewrite(remove_no_ops, sketch.graph(y), ops=["Add"])
 
 
+@pytest.mark.parametrize("op", ["Transpose", "Reshape", "Broadcast", "Slice"])
+def test_moving_copies_of_one_element(op: str) -> None:
+    attrs = {
+        "Transpose": {"perm": (1, 0)},
+        "Reshape": {"shape": (5, 3)},
+        "Broadcast": {"shape": (2, 3, 5)},
+        "Slice": {"starts": (0, 2), "steps": (2, 1), "shape": (2, 3)},
+    }[op]
+    sketch = Sketch()
+    copies = sketch.op("Broadcast", sketch.data(1), shape=(3, 5))
+    check_rewrite(remove_no_ops, sketch.graph(sketch.op(op, copies, **attrs)), ops=["Broadcast"])
+
+
 KEPT: dict[str, Make] = {
     "x + 0 that broadcasts": lambda g, x: g.op("Add", x, g.number(0.0, (2, 3, 5))),
     "x + 0 that adds an axis": lambda g, x: g.op("Add", x, g.number(0.0, (1, 1, 1))),

@@ -1,0 +1,102 @@
+"""log, log1p and the inverse hyperbolic functions.
+
+A positive number is 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and its logarithm k ln 2 + log(1 + f), where
+log(1 + f) = f - f^2 / 2 + f^3 P(f). k and f are read from the encoding: adding encode(1) - encode(sqrt(1/2)) to it moves
+the boundary between two exponents from 1 to sqrt(1/2).
+"""
+
+from __future__ import annotations
+
+import math
+
+from foretell.codegen import math_coefficients as c
+from foretell.codegen.math_lanes import (
+    INFINITY,
+    NAN,
+    Lanes,
+    absolute,
+    at_least,
+    copysign,
+    mad,
+    polynomial,
+    select,
+    sqrt,
+)
+
+_SQRT_HALF = math.sqrt(0.5)
+
+
+def log(x: Lanes) -> Lanes:
+    """log x = k ln 2 + log(1 + f); a denormal x is first brought into range."""
+    f = x.format
+    is_denormal = x < f.smallest_normal
+    moved = _moved(select(is_denormal, x * 2.0**f.precision, x))
+    m = ((moved & ((1 << f.stored) - 1)) + f.encode(_SQRT_HALF)).as_float()
+    exponent = _minus_exponent(moved, f.shifter) + select(is_denormal, x.lift(float(f.precision)), 0.0)
+    finite = _log_sum(exponent, m - 1.0)
+    positive = select(x < INFINITY, finite, x)
+    return select(x > 0.0, positive, select(x.equals(0.0), x.lift(-INFINITY), NAN))
+
+
+def log1p(x: Lanes) -> Lanes:
+    """log(1 + x)."""
+    inside = select(x < INFINITY, _log1p_finite(x), x)
+    return select(x > -1.0, inside, select(x.equals(-1.0), x.lift(-INFINITY), NAN))
+
+
+def asinh(x: Lanes) -> Lanes:
+    """asinh a = log(1 + a + a^2 / (1 + sqrt(1 + a^2))), a = |x|; log 2a once the squares would overflow."""
+    a = absolute(x)
+    z = a * a
+    return copysign(_log1p_or_log_twice(a, a + z / (sqrt(z + 1.0) + 1.0)), x)
+
+
+def acosh(x: Lanes) -> Lanes:
+    """acosh x = log(1 + t + sqrt(2 t + t^2)), t = x - 1 >= 0; log 2x once the square would overflow."""
+    t = x - 1.0
+    return select(x >= 1.0, _log1p_or_log_twice(x, t + sqrt(mad(t, t, t + t))), NAN)
+
+
+def atanh(x: Lanes) -> Lanes:
+    """atanh a = log(1 + 2 a / (1 - a)) / 2, a = |x|."""
+    a = absolute(x)
+    return copysign(log1p((a + a) / (1.0 - a)) * 0.5, x)
+
+
+def _log1p_or_log_twice(a: Lanes, t: Lanes) -> Lanes:
+    """log(1 + t); log a + log 2 where a is so large that log(1 + t) = log 2a, whatever t has become."""
+    is_huge = a > 2.0 ** (a.format.precision + 2)
+    return log1p(select(is_huge, a, t)) + select(is_huge, a.lift(math.log(2)), 0.0)
+
+
+def _log1p_finite(x: Lanes) -> Lanes:
+    """log(1 + x) for -1 < x < infinity.
+
+    k is that of the rounded sum 1 + x, but f = 2^-k x - (1 - 2^-k) is x itself where k = 0 and nowhere wrong by more than a
+    rounding. 2^-k x is made on the encoding, since x is normal where k is not 0; 2^-k is 0 where k = 128 (1024).
+    """
+    f = x.format
+    moved = _moved(x + 1.0)
+    k_field = (moved & (((1 << (f.bits - f.precision)) - 1) << f.stored)) - f.encode(1.0)
+    scaled = (x.bits() - k_field).as_float()
+    scale = at_least((f.encode(1.0) - k_field).as_float(), 0.0)
+    return _log_sum(_minus_exponent(moved, f.shifter), scaled - (1.0 - scale))
+
+
+def _moved(x: Lanes) -> Lanes:
+    """The encoding of x, its exponent field that of 2^k where x = 2^k (1 + f)."""
+    return x.bits() + (x.format.encode(1.0) - x.format.encode(_SQRT_HALF))
+
+
+def _minus_exponent(moved: Lanes, shifter: float) -> Lanes:
+    """-k as a float: the field is laid into the low bits of `shifter`. +0 for k = 0."""
+    stored, bias = moved.as_float().format.stored, moved.as_float().format.bias
+    return (shifter + bias) - ((moved >> stored) | moved.as_float().format.encode(shifter)).as_float()
+
+
+def _log_sum(minus_k: Lanes, f: Lanes) -> Lanes:
+    """k ln 2 + f - f^2 / 2 + f^3 P(f), smallest terms first. Every product with -k = +0 is -0, so that f = -0 gives -0."""
+    high, low = c.LN2[f.format]
+    z = f * f
+    tail = mad(f * z, polynomial(f, c.LOG[f.format]), minus_k * -low)
+    return mad(minus_k, -high, f + mad(z, -0.5, tail))

@@ -1,0 +1,138 @@
+"""From lowered steps to a model that runs: slots, symbols, machine code, and Python for what has none.
+
+The one place where the compiler's stages meet the run time besides `compiler.py`, which calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from foretell.codegen.compile_module import MachineTarget
+from foretell.codegen.emit_kernel import Layout
+from foretell.codegen.emit_program import emit_program
+from foretell.codegen.types import has_native_code
+from foretell.graph.control_flow import is_control_flow, run_control_flow
+from foretell.graph.evaluate import evaluate_node
+from foretell.graph.nodes import Array, Graph, Node
+from foretell.graph.optable import OPS
+from foretell.ir import expr
+from foretell.ir.expr import Sym
+from foretell.ir.tensor_expr import Buffer
+from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
+from foretell.loops.nodes import Kernel, free_symbols
+from foretell.runtime.native_code import NativeCode
+from foretell.runtime.program import Program, Slot, Step
+from foretell.runtime.session import CompiledModel, Fallback
+
+
+def is_native(node: Node) -> bool:
+    """Whether kernels can be made from a node's definition."""
+    values = (*node.present_inputs, *node.outputs)
+    return OPS[node.op].define is not None and all(has_native_code(value.dtype) for value in values)
+
+
+def link_program(graph: Graph, target: MachineTarget, pool: int = 0) -> CompiledModel:
+    """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
+    steps = lower_graph(graph, is_native, target.vector_bytes // 4)
+    slots = _slots(graph, steps)
+    numbers = {slot.name: number for number, slot in enumerate(slots)}
+    symbols = _symbols(slots, steps)
+    layout = Layout(numbers, {symbol: number for number, symbol in enumerate(symbols)}, target.vector_bytes)
+    native = [step.kernels for step in steps if isinstance(step, NativeStep)]
+    code = NativeCode(emit_program(native, layout, target), len(native))
+    fallbacks = [_fallback(step.node, target, pool) for step in steps if isinstance(step, NodeStep)]
+    program = Program(
+        graph.name,
+        slots,
+        symbols,
+        _steps(steps, numbers),
+        tuple(numbers[value.name] for value in graph.inputs),
+        tuple(numbers[value.name] for value in graph.outputs),
+        graph.output_names,
+    )
+    constants = {numbers[value.name]: array for value, array in graph.constants.items() if value.name in numbers}
+    return CompiledModel(program, code, constants, fallbacks, pool)
+
+
+def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Slot, ...]:
+    """One slot per tensor that exists in memory, inputs first."""
+    roles: dict[str, Slot] = {}
+
+    def add(buffer: Buffer, role: str) -> None:
+        roles.setdefault(buffer.name, Slot(buffer.name, buffer.dtype, buffer.shape, role))
+
+    for value in graph.inputs:
+        add(buffer_of(value), "input")
+    for value in graph.constants:
+        add(buffer_of(value), "constant")
+    for value in graph.outputs:
+        add(buffer_of(value), "output")
+    for step in steps:
+        if isinstance(step, NodeStep):
+            for value in (*step.node.present_inputs, *step.node.outputs):
+                add(buffer_of(value), "temporary")
+        else:
+            for kernel in step.kernels:
+                for buffer in (*kernel.reads, *kernel.writes):
+                    add(buffer, "temporary")
+    return tuple(roles.values())
+
+
+def _symbols(slots: Sequence[Slot], steps: Sequence[NativeStep | NodeStep]) -> tuple[Sym, ...]:
+    """Every symbol that a shape mentions, in a fixed order."""
+    found: set[Sym] = set()
+    for slot in slots:
+        for dim in slot.shape:
+            found |= expr.symbols(dim)
+    for step in steps:
+        if isinstance(step, NodeStep):
+            found |= step.node.symbols
+        else:
+            for kernel in step.kernels:
+                found |= free_symbols(kernel)
+    return tuple(sorted(found, key=lambda symbol: symbol.name))
+
+
+def _steps(steps: Sequence[NativeStep | NodeStep], numbers: Mapping[str, int]) -> tuple[Step, ...]:
+    result: list[Step] = []
+    native = fallback = 0
+    for step in steps:
+        if isinstance(step, NodeStep):
+            reads = tuple(numbers[value.name] for value in step.node.present_inputs)
+            writes = tuple(numbers[value.name] for value in step.node.outputs)
+            result.append(Step(None, fallback, reads, writes))
+            fallback += 1
+        else:
+            result.append(_native_step(native, step.kernels, numbers))
+            native += 1
+    return tuple(result)
+
+
+def _native_step(number: int, kernels: Sequence[Kernel], numbers: Mapping[str, int]) -> Step:
+    uses = tuple(
+        (tuple(numbers[b.name] for b in kernel.writes), tuple(numbers[b.name] for b in kernel.reads))
+        for kernel in kernels
+    )
+    writes = dict.fromkeys(slot for written, _ in uses for slot in written)
+    reads = dict.fromkeys(slot for _, read in uses for slot in read if slot not in writes)
+    return Step(number, None, tuple(reads), tuple(writes), uses)
+
+
+def _fallback(node: Node, target: MachineTarget, pool: int) -> Fallback:
+    """How a node without native code is run."""
+    present = [value is not None for value in node.inputs]
+
+    def spread(arrays: Sequence[Array]) -> list[Array | None]:
+        given = iter(arrays)
+        return [next(given) if here else None for here in present]
+
+    if not is_control_flow(node):
+        return lambda arrays, symbols: evaluate_node(node, spread(arrays), symbols)
+    models = {id(graph): link_program(graph, target, pool) for graph in node.subgraphs}
+
+    def run(arrays: Sequence[Array], symbols: Mapping[Sym, int]) -> Sequence[Array]:
+        return run_control_flow(
+            node, spread(arrays), lambda graph, inputs: models[id(graph)].run_checked(inputs, symbols)
+        )
+
+    return run

@@ -1,0 +1,63 @@
+"""From a graph to the steps of a program: runs of native kernels, and the nodes between them that run elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from foretell.graph.nodes import Graph, Node, Value
+from foretell.ir.tensor_expr import Buffer
+from foretell.loops.lower import lower
+from foretell.loops.nodes import Kernel
+from foretell.loops.stages import flatten, inline, split_at_conditions
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStep:
+    """Kernels that run one after the other."""
+
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStep:
+    """A node without native code."""
+
+    node: Node
+
+
+def lower_graph(graph: Graph, is_native: Callable[[Node], bool], lanes: int) -> list[NativeStep | NodeStep]:
+    """The steps that compute a graph's outputs, in order."""
+    steps: list[NativeStep | NodeStep] = []
+    run: list[Node] = []
+    for node in graph.nodes:
+        if is_native(node):
+            run.append(node)
+            continue
+        if run:
+            steps.append(_native_step(run, graph, lanes))
+            run = []
+        steps.append(NodeStep(node))
+    if run:
+        steps.append(_native_step(run, graph, lanes))
+    return steps
+
+
+def buffer_of(value: Value) -> Buffer:
+    return Buffer(value.name, value.dtype, value.shape)
+
+
+def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int) -> NativeStep:
+    inside = {value for node in nodes for value in node.outputs}
+    own = set(nodes_identity(nodes))
+    read_elsewhere = {
+        value for node in graph.nodes if id(node) not in own for value in node.present_inputs if value in inside
+    }
+    kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
+    stages = split_at_conditions(inline(flatten(nodes, buffer_of), kept))
+    partly = frozenset(stage.buffer for stage in stages if any(i != a.sym for i, a in zip(stage.place, stage.axes)))
+    return NativeStep(tuple(lower(stages, kept | partly, lanes)))
+
+
+def nodes_identity(nodes: Sequence[Node]) -> list[int]:
+    return [id(node) for node in nodes]

@@ -1,0 +1,50 @@
+"""What the executor needs to know of a compiled model: tensors, symbols and steps, all plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretell.ir.dtypes import DType
+from foretell.ir.expr import Dim, Sym
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One tensor, and its entry of the address table. `role` is input, constant, output or temporary."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Either a native function or, if `fallback` is a number, a Python callable; reads and writes are slot numbers.
+
+    `kernels` lists what each kernel of a native step writes and reads, in order: liveness for the arena.
+    """
+
+    native: int | None
+    fallback: int | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    kernels: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled graph without its code and constants."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    symbols: tuple[Sym, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    output_names: tuple[str, ...]
+
+    @property
+    def is_native(self) -> bool:
+        """Whether every step is machine code."""
+        return all(step.native is not None for step in self.steps)

@@ -1,0 +1,281 @@
+"""A compiled model: call it with arrays.
+
+For given dimensions the memory plan is made once and kept. A call borrows a workspace (address table and arena), so
+that several threads may call one model at once; the GIL is released while native code runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from foretell.ir import dtypes, expr
+from foretell.ir.expr import Dim, Sym
+from foretell.runtime.arena import ALIGNMENT, Arena, lifetimes, plan_arena
+from foretell.runtime.native_code import NativeCode
+from foretell.runtime.program import Program, Slot, Step
+from foretell.support.errors import InputError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Fallback = Callable[[Sequence[Array], Mapping[Sym, int]], Sequence[Array]]
+"""Runs a node outside native code: present inputs and the values of symbols in, outputs out."""
+
+KEPT_PLANS = 64
+"""Memory plans kept for different dimensions, the oldest dropped first."""
+
+
+@dataclass(slots=True)
+class _Workspace:
+    """Memory of one call: an address table and, for the slots the plan places, an arena."""
+
+    table: Any
+    dims: Any
+    arena: Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Everything about one set of dimensions."""
+
+    values: Mapping[Sym, int]
+    shapes: tuple[tuple[int, ...], ...]
+    arena: Arena
+    free: list[_Workspace] = field(default_factory=list)
+
+
+class CompiledModel:
+    """A model compiled to machine code. Call it with arrays, in order or by name."""
+
+    def __init__(
+        self,
+        program: Program,
+        code: NativeCode,
+        constants: Mapping[int, Array],
+        fallbacks: Sequence[Fallback] = (),
+        pool: int = 0,
+    ) -> None:
+        self.program = program
+        self._code = code
+        self._constants = {slot: _aligned(array) for slot, array in constants.items()}
+        self._fallbacks = tuple(fallbacks)
+        self._pool = pool
+        self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._lock = threading.Lock()
+
+    # --- what users touch ---
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(self.program.slots[slot].name for slot in self.program.inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.program.output_names
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """One array for one output, else a tuple of them."""
+        feeds = dict(zip(self.input_names, arrays, strict=False)) | named
+        if len(arrays) > len(self.input_names):
+            raise InputError("too many inputs", expected=str(len(self.input_names)), got=str(len(arrays)))
+        results = tuple(self.run(feeds).values())
+        return results[0] if len(results) == 1 else results
+
+    def run(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Outputs by name, for inputs by name; `out` may give arrays to write outputs to."""
+        inputs = [self._checked(slot, feeds) for slot in self.program.inputs]
+        for name in feeds:
+            if name not in self.input_names:
+                raise InputError(
+                    f"the model has no input {name!r}", expected=", ".join(self.input_names), got=name,
+                    hint="check the name",
+                )
+        results = self.run_arrays(inputs, {}, out or {})
+        return dict(zip(self.output_names, results, strict=True))
+
+    # --- execution ---
+
+    def run_arrays(
+        self, inputs: Sequence[Array], outer: Mapping[Sym, int], out: Mapping[str, Array] | None = None
+    ) -> list[Array]:
+        """Outputs in order, for checked inputs in order; `outer` binds symbols of an enclosing graph."""
+        symbols = self._bind(inputs, outer)
+        if self.program.is_native and all(symbol in symbols for symbol in self.program.symbols):
+            return self._run_planned(inputs, symbols, out or {})
+        return self._run_stepwise(inputs, symbols)
+
+    def run_checked(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> list[Array]:
+        """The same for arrays of the right types that may lie anywhere in memory."""
+        return self.run_arrays([_aligned(array) for array in inputs], outer)
+
+    def _run_planned(self, inputs: Sequence[Array], symbols: Mapping[Sym, int], out: Mapping[str, Array]) -> list[Array]:
+        plan = self._plan(tuple(symbols[symbol] for symbol in self.program.symbols), symbols)
+        workspace = self._borrow(plan)
+        arrays: dict[int, Array] = dict(zip(self.program.inputs, inputs, strict=True))
+        for name, slot in zip(self.program.output_names, self.program.outputs, strict=True):
+            if self.program.slots[slot].role == "output" and slot not in arrays:
+                arrays[slot] = self._output(slot, plan, out.get(name))
+        for slot, array in arrays.items():
+            workspace.table[slot] = array.ctypes.data if array.size else _EMPTY.ctypes.data
+        for step in self.program.steps:
+            assert step.native is not None
+            self._code.steps[step.native](workspace.table, workspace.dims, self._pool)
+        with self._lock:
+            plan.free.append(workspace)
+        return [self._result(slot, arrays) for slot in self.program.outputs]
+
+    def _result(self, slot: int, arrays: Mapping[int, Array]) -> Array:
+        """An output; one that is an input or a constant of the model is copied, so that callers own what they get."""
+        if self.program.slots[slot].role == "output":
+            return arrays[slot]
+        return np.array(arrays[slot] if slot in arrays else self._constants[slot])
+
+    def _output(self, slot: int, plan: _Plan, given: Array | None) -> Array:
+        described = self.program.slots[slot]
+        if given is None:
+            return np.empty(plan.shapes[slot], described.dtype.numpy)
+        fits = given.dtype == described.dtype.numpy and given.shape == plan.shapes[slot]
+        if not fits or not given.flags.c_contiguous or not given.flags.writeable:
+            raise InputError(
+                f"out[{described.name!r}] does not fit",
+                expected=f"writable contiguous {described.dtype}{list(plan.shapes[slot])}",
+                got=f"{given.dtype}{list(given.shape)}",
+                hint="pass an array of that type, or leave it out",
+            )
+        return given
+
+    def _plan(self, key: tuple[int, ...], symbols: Mapping[Sym, int]) -> _Plan:
+        with self._lock:
+            found = self._plans.get(key)
+        if found is not None:
+            return found
+        plan = self._make_plan(dict(zip(self.program.symbols, key, strict=True)) | dict(symbols))
+        with self._lock:
+            while len(self._plans) >= KEPT_PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            return self._plans.setdefault(key, plan)
+
+    def _make_plan(self, symbols: Mapping[Sym, int]) -> _Plan:
+        shapes = tuple(self._shape(slot, symbols) for slot in self.program.slots)
+        lives = lifetimes([kernel for step in self.program.steps for kernel in step.kernels])
+        sizes = {
+            number: int(np.prod(shapes[number], dtype=np.int64)) * slot.dtype.itemsize
+            for number, slot in enumerate(self.program.slots)
+            if slot.role == "temporary" and number in lives
+        }
+        return _Plan(dict(symbols), shapes, plan_arena(lives, sizes))
+
+    def _shape(self, slot: Slot, symbols: Mapping[Sym, int]) -> tuple[int, ...]:
+        return tuple(_number(dim, symbols) for dim in slot.shape)
+
+    def _borrow(self, plan: _Plan) -> _Workspace:
+        with self._lock:
+            if plan.free:
+                return plan.free.pop()
+        arena = _aligned_bytes(plan.arena.total_bytes)
+        table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
+        for slot, array in self._constants.items():
+            table[slot] = array.ctypes.data if array.size else _EMPTY.ctypes.data
+        for slot, offset in plan.arena.offsets.items():
+            table[slot] = arena.ctypes.data + offset
+        values = [plan.values[symbol] for symbol in self.program.symbols]
+        return _Workspace(table, (ctypes.c_int64 * max(1, len(values)))(*values), arena)
+
+    def _run_stepwise(self, inputs: Sequence[Array], symbols: dict[Sym, int]) -> list[Array]:
+        """Step by step, where a step may run outside native code or tell dimensions that only data knows."""
+        program = self.program
+        arrays: dict[int, Array] = dict(self._constants) | dict(zip(program.inputs, inputs, strict=True))
+        for step in program.steps:
+            if step.fallback is not None:
+                results = self._fallbacks[step.fallback]([arrays[slot] for slot in step.reads], symbols)
+                for slot, array in zip(step.writes, results, strict=True):
+                    arrays[slot] = _aligned(np.asarray(array))
+                    _bind_shape(program.slots[slot], array.shape, symbols)
+            else:
+                self._run_native_step(step, arrays, symbols)
+        return [arrays[slot] if program.slots[slot].role == "output" else np.array(arrays[slot]) for slot in program.outputs]
+
+    def _run_native_step(self, step: Step, arrays: dict[int, Array], symbols: Mapping[Sym, int]) -> None:
+        for slot in step.writes:
+            described = self.program.slots[slot]
+            arrays[slot] = np.empty(self._shape(described, symbols), described.dtype.numpy)
+        table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
+        for slot in (*step.reads, *step.writes):
+            table[slot] = arrays[slot].ctypes.data if arrays[slot].size else _EMPTY.ctypes.data
+        values = [symbols.get(symbol, 0) for symbol in self.program.symbols]
+        assert step.native is not None
+        self._code.steps[step.native](table, (ctypes.c_int64 * max(1, len(values)))(*values), self._pool)
+
+    # --- inputs ---
+
+    def _checked(self, number: int, feeds: Mapping[str, Any]) -> Array:
+        slot = self.program.slots[number]
+        if slot.name not in feeds:
+            raise InputError(
+                f"input {slot.name!r} is missing",
+                expected=f"{slot.name}: {slot.dtype}[{', '.join(map(str, slot.shape))}]",
+                got=", ".join(map(str, feeds)) or "nothing",
+                hint="pass one array for every input of the model",
+            )
+        array = _as_array(feeds[slot.name])
+        if dtypes.try_from_numpy(array.dtype) != slot.dtype or array.ndim != len(slot.shape):
+            raise InputError(
+                f"input {slot.name!r} has the wrong type",
+                expected=f"{slot.dtype}[{', '.join(map(str, slot.shape))}]",
+                got=f"{array.dtype}{list(array.shape)}",
+                hint=f"convert it, for example with .astype({slot.dtype.numpy.name!r})",
+            )
+        return _aligned(array)
+
+    def _bind(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> dict[Sym, int]:
+        symbols = dict(outer)
+        for number, array in zip(self.program.inputs, inputs, strict=True):
+            _bind_shape(self.program.slots[number], array.shape, symbols)
+        return symbols
+
+
+_EMPTY = np.zeros(ALIGNMENT, np.uint8)
+"""What an empty tensor's address points to: masked loads may look at its first element."""
+
+
+def _number(dim: Dim, symbols: Mapping[Sym, int]) -> int:
+    value = expr.substitute(dim, dict(symbols))
+    assert isinstance(value, int), f"{dim} mentions symbols that are not bound"
+    return value
+
+
+def _bind_shape(slot: Slot, shape: tuple[int, ...], symbols: dict[Sym, int]) -> None:
+    for dim, extent in zip(slot.shape, shape, strict=True):
+        expected = symbols.setdefault(dim, extent) if isinstance(dim, Sym) else dim
+        outside = isinstance(dim, Sym) and (extent < dim.lo or (dim.hi is not None and extent > dim.hi))
+        if (isinstance(expected, int) and expected != extent) or outside:
+            raise InputError(
+                f"the shape of {slot.name!r} disagrees with the model",
+                expected=f"[{', '.join(map(str, slot.shape))}]",
+                got=str(list(shape)),
+                hint="dimensions of one name must be equal in all inputs",
+            )
+
+
+def _as_array(value: Any) -> Array:
+    """Anything with the array interface, the buffer protocol or DLPack."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def _aligned(array: Array) -> Array:
+    """The array itself if kernels can read it in place, else a contiguous aligned copy."""
+    if array.flags.c_contiguous and array.ctypes.data % max(1, array.itemsize) == 0:
+        return array
+    return np.array(array, order="C")
+
+
+def _aligned_bytes(count: int) -> Array:
+    raw = np.empty(count + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + count]
