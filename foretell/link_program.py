@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from foretell.codegen.compile_module import MachineTarget
 from foretell.codegen.emit_kernel import Layout
-from foretell.codegen.emit_program import emit_program
+from foretell.codegen.emit_program import emit_pool, emit_program
 from foretell.codegen.types import has_native_code
 from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.evaluate import evaluate_node
@@ -20,7 +20,7 @@ from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
-from foretell.runtime.native_code import NativeCode
+from foretell.runtime.native_code import POOLS, NativeCode
 from foretell.runtime.program import Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 
@@ -31,7 +31,7 @@ def is_native(node: Node) -> bool:
     return OPS[node.op].define is not None and all(has_native_code(value.dtype) for value in values)
 
 
-def link_program(graph: Graph, target: MachineTarget, pool: int = 0) -> CompiledModel:
+def link_program(graph: Graph, target: MachineTarget, threads: int = 1) -> CompiledModel:
     """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
     steps = lower_graph(graph, is_native, target.vector_bytes // 4)
     slots = _slots(graph, steps)
@@ -39,8 +39,9 @@ def link_program(graph: Graph, target: MachineTarget, pool: int = 0) -> Compiled
     symbols = _symbols(slots, steps)
     layout = Layout(numbers, {symbol: number for number, symbol in enumerate(symbols)}, target.vector_bytes)
     native = [step.kernels for step in steps if isinstance(step, NativeStep)]
-    code = NativeCode(emit_program(native, layout, target), len(native))
-    fallbacks = [_fallback(step.node, target, pool) for step in steps if isinstance(step, NodeStep)]
+    POOLS.load(emit_pool(target))
+    code = NativeCode(emit_program(native, layout, target))
+    fallbacks = [_fallback(step.node, target, threads) for step in steps if isinstance(step, NodeStep)]
     program = Program(
         graph.name,
         slots,
@@ -51,7 +52,7 @@ def link_program(graph: Graph, target: MachineTarget, pool: int = 0) -> Compiled
         graph.output_names,
     )
     constants = {numbers[value.name]: array for value, array in graph.constants.items() if value.name in numbers}
-    return CompiledModel(program, code, constants, fallbacks, pool)
+    return CompiledModel(program, code, constants, fallbacks, POOLS.get(threads))
 
 
 def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Slot, ...]:
@@ -118,7 +119,7 @@ def _native_step(number: int, kernels: Sequence[Kernel], numbers: Mapping[str, i
     return Step(number, None, tuple(reads), tuple(writes), uses)
 
 
-def _fallback(node: Node, target: MachineTarget, pool: int) -> Fallback:
+def _fallback(node: Node, target: MachineTarget, threads: int) -> Fallback:
     """How a node without native code is run."""
     present = [value is not None for value in node.inputs]
 
@@ -128,7 +129,7 @@ def _fallback(node: Node, target: MachineTarget, pool: int) -> Fallback:
 
     if not is_control_flow(node):
         return lambda arrays, symbols: evaluate_node(node, spread(arrays), symbols)
-    models = {id(graph): link_program(graph, target, pool) for graph in node.subgraphs}
+    models = {id(graph): link_program(graph, target, threads) for graph in node.subgraphs}
 
     def run(arrays: Sequence[Array], symbols: Mapping[Sym, int]) -> Sequence[Array]:
         return run_control_flow(

@@ -210,7 +210,7 @@ class _LoopEmitter:
                 with self.builder.if_then(self.value(condition)):
                     self.statement(body)
 
-    def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body) -> None:  # noqa: ANN001
+    def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body) -> None:
         """for sym = begin; sym < end; sym += step"""
         build = self.builder
         before = build.block
@@ -238,7 +238,9 @@ class _LoopEmitter:
         start: ir.Value = ir.Constant(I64, 0)
         for step in dict.fromkeys((wide, lanes)):
             stop = self._multiple_below(count, start, step)
-            self.counted_loop(sym, start, stop, step, lambda step=step: self._vector_body(sym, step, None, body, partials))
+            self.counted_loop(
+                sym, start, stop, step, lambda step=step: self._vector_body(sym, step, None, body, partials)
+            )
             start = stop
             if step == wide and wide != lanes:
                 partials = self._narrowed(partials, wide, lanes)
@@ -347,7 +349,9 @@ class _LoopEmitter:
             return
         elements = expr.product(buffer.shape)
         assert isinstance(elements, int), f"{buffer} on the stack needs a known size"
-        self.pointers[buffer] = self._entry_alloca(stored_type(buffer.dtype), max(1, elements))
+        slot = self._entry_alloca(stored_type(buffer.dtype), max(1, elements))
+        slot.type = POINTER  # llvmlite types what it allocates; elements are read and written as vectors too
+        self.pointers[buffer] = slot
 
     def _register(self, buffer: Buffer) -> tuple[ir.Value, ir.Type]:
         register = self.registers[buffer]
@@ -431,7 +435,7 @@ class _LoopEmitter:
         return self.builder.select(condition, then, otherwise)
 
     @contextmanager
-    def masked(self, condition: ir.Value):  # noqa: ANN201
+    def masked(self, condition: ir.Value):
         outer = self.mask
         if outer is None:
             self.mask = condition
@@ -461,7 +465,9 @@ class _LoopEmitter:
         if self.mask is not None and not (self.lanes is not None and self.mask is self.lanes.active):
             wanted = self.mask if not is_vector(self.mask) else self._any(self.mask)
             place = self.builder.select(wanted, place, ir.Constant(I64, 0))
-        return self.builder.load(self._address(buffer, place), typ=stored_type(buffer.dtype), align=buffer.dtype.itemsize)
+        return self.builder.load(
+            self._address(buffer, place), typ=stored_type(buffer.dtype), align=buffer.dtype.itemsize
+        )
 
     def _any(self, mask: ir.Value) -> ir.Value:
         function = declare_intrinsic(self.module, "llvm.vector.reduce.or", [mask.type], I1, [mask.type])
@@ -509,7 +515,11 @@ class _LoopEmitter:
 
     def _lane(self, place: _Place, lane: int) -> ir.Value:
         if place.vector is not None:
-            return self.builder.extract_element(place.vector, ir.Constant(I32, lane)) if is_vector(place.vector) else place.vector
+            return (
+                self.builder.extract_element(place.vector, ir.Constant(I32, lane))
+                if is_vector(place.vector)
+                else place.vector
+            )
         return self.builder.add(place.base, ir.Constant(I64, lane * place.stride))
 
     # --- addresses ---
@@ -522,9 +532,15 @@ class _LoopEmitter:
             if isinstance(index, (int, expr.Expr)):
                 continue
             stride = self.index(expr.product(buffer.shape[number + 1 :]))
-            step = self.scalar.cast(self.value(index), dtype_of(index), _I64)
+            step = self._clamped(self.scalar.cast(self.value(index), dtype_of(index), _I64), buffer.shape[number])
             place = self._moved(place, step, stride)
         return place
+
+    def _clamped(self, index: ir.Value, extent: Dim) -> ir.Value:
+        """An index that came from data, kept inside the buffer whatever it was."""
+        last = self.builder.sub(self.index(extent), ir.Constant(I64, 1))
+        low, high = (self.scalar.splat(bound, lanes_of(index)) for bound in (ir.Constant(I64, 0), last))
+        return self.scalar.intrinsic("llvm.smax", self.scalar.intrinsic("llvm.smin", index, high), low)
 
     def _moved(self, place: _Place, step: ir.Value, stride: ir.Value) -> _Place:
         build = self.builder

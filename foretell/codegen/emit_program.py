@@ -1,30 +1,44 @@
-"""All kernels of a program as one module: a function per native step, and the thread pool they share."""
+"""All kernels of a program as one module: a function per native step. The thread pool is a module of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import llvmlite.ir as ir
 
 from foretell.codegen.compile_module import MachineTarget, compile_module
 from foretell.codegen.emit_kernel import Layout, emit_kernel
 from foretell.codegen.thread_pool import emit_thread_pool
-from foretell.codegen.types import POINTER
+from foretell.codegen.types import I64, POINTER
 from foretell.loops.nodes import Kernel
 
-STEP_NAME = "foretell_step_{}"
+VOID = ir.VoidType()
 
 
 def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: MachineTarget) -> bytes:
-    """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool)."""
-    module = ir.Module("foretell")
-    pool = emit_thread_pool(module)
+    """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
+    module = _module(target)
+    parallel_for = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3 + [I64]), "foretell_parallel_for")
     for number, kernels in enumerate(steps):
-        functions = [emit_kernel(module, kernel, layout, pool.parallel_for) for kernel in kernels]
-        type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER])
-        step = ir.Function(module, type, STEP_NAME.format(number))
+        functions = [emit_kernel(module, kernel, layout, parallel_for) for kernel in kernels]
+        step = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3), f"foretell_step_{number}")
         builder = ir.IRBuilder(step.append_basic_block("entry"))
         for function in functions:
             builder.call(function, step.args)
         builder.ret_void()
     return compile_module(module, target)
+
+
+@cache
+def emit_pool(target: MachineTarget) -> bytes:
+    """Object code of the thread pool: the same for every program of a target."""
+    module = _module(target)
+    emit_thread_pool(module)
+    return compile_module(module, target)
+
+
+def _module(target: MachineTarget) -> ir.Module:
+    module = ir.Module("foretell")
+    module.triple = target.triple
+    return module

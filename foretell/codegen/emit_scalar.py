@@ -274,7 +274,9 @@ class ScalarEmitter:
     def _integer_sign(self, value: ir.Value, signed: bool) -> ir.Value:
         zero, one, build = self.number(0, value), self.number(1, value), self.builder
         positive = build.select(build.icmp_unsigned("!=", value, zero), one, zero)
-        return build.select(build.icmp_signed("<", value, zero), self.number(-1, value), positive) if signed else positive
+        return (
+            build.select(build.icmp_signed("<", value, zero), self.number(-1, value), positive) if signed else positive
+        )
 
     def _safe_divisor(self, left: ir.Value, right: ir.Value, signed: bool) -> ir.Value:
         """A divisor that never traps: 1 stands in for 0, and for -1 (which only negates, or overflows)."""
@@ -340,7 +342,9 @@ class ScalarEmitter:
             half = lanes // 2
             undefined = ir.Constant(value.type, ir.Undefined)
             low, high = (
-                self.builder.shuffle_vector(value, undefined, ir.Constant(ir.VectorType(I32, half), list(range(s, s + half))))
+                self.builder.shuffle_vector(
+                    value, undefined, ir.Constant(ir.VectorType(I32, half), list(range(s, s + half)))
+                )
                 for s in (0, half)
             )
             value, lanes = self.combine(reduction, low, high, dtype), half

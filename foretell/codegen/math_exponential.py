@@ -9,6 +9,7 @@ part is exact (Cody and Waite, Software Manual for the Elementary Functions, 198
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from foretell.codegen import math_coefficients as c
 from foretell.codegen.math_lanes import (
@@ -41,17 +42,25 @@ def expm1(x: Lanes) -> Lanes:
 
 
 def sigmoid(x: Lanes) -> Lanes:
-    """1 / (1 + e^-x), which for x < 0 is e^x / (1 + e^x): with e^-|x| neither overflows, and small results stay exact."""
-    p, s = _exp_factors(at_least(-absolute(x), c.EXP_ZERO[x.format]))
-    e = p * s * s
-    return select(x < 0.0, e, 1.0) / (e + 1.0)
+    """With e = e^-|x|, q = e / (1 + e): 1 - q for x >= 0, and q = e - e q for x < 0, where this form rounds less.
+
+    e = 2^-precision (s + s g), where the offset keeps s normal, and e neither overflows nor loses a denormal result.
+    """
+    precision = x.format.precision
+    s, g = _expm1_factors(at_least(-absolute(x), c.EXP_ZERO[x.format]), offset=precision)
+    e = mad(s, g, s) * 2.0**-precision
+    limit = select(x < 0.0, e, 1.0)
+    return mad(-limit, e / (e + 1.0), limit)
 
 
 def tanh(x: Lanes) -> Lanes:
-    """tanh |x| = -t / (2 + t), t = e^(-2|x|) - 1; |x| is bounded where the result has become 1."""
-    s, g = _expm1_factors(at_most(absolute(x), c.TANH_IS_1[x.format]) * -2.0)
-    t = mad(s, g, s - 1.0)
-    return copysign(t / (t + 2.0), x)
+    """1 - 2 e / (1 + e), e = e^(-2|x|), where that is above 1/2; below, a + a^3 T(a^2), a = |x|."""
+    a = absolute(x)
+    z = a * a
+    small = mad(a * z, polynomial(z, c.TANH[x.format]), a)
+    p, s = exp2_factors(at_most(a, c.TANH_IS_1[x.format]) * (-2 / math.log(2)), c.EXP2[x.format])
+    e = p * s
+    return copysign(select(a < 0.55, small, 1.0 - (e + e) / (e + 1.0)), x)
 
 
 def sinh(x: Lanes) -> Lanes:
@@ -77,15 +86,25 @@ def erf(x: Lanes) -> Lanes:
     magnitude = at_most(absolute(x), c.ERF_IS_1[x.format])
     z = x * x
     small = mad(x, polynomial(z, c.ERF_SMALL[x.format]), x)
-    exponent = polynomial(magnitude - c.ERFC_CENTRE, c.ERFC_EXPONENT[x.format])
-    shifted = exponent + (x.format.shifter + x.format.bias)
-    r = exponent - (shifted - (x.format.shifter + x.format.bias))
-    erfc = polynomial(r, c.EXP2[x.format])
-    large = mad(-erfc, (shifted.bits() << x.format.stored).as_float(), 1.0)
-    return select(absolute(x) < 1.0, small, copysign(large, x))
+    p, s = exp2_factors(polynomial(magnitude, c.ERFC_EXPONENT[x.format]), c.EXP2[x.format])
+    return select(absolute(x) < 1.0, small, copysign(mad(-p, s, 1.0), x))
 
 
-def _exp_factors(x: Lanes) -> tuple[Lanes, Lanes]:
+def exp2_factors(x: Lanes, coefficients: Sequence[float]) -> tuple[Lanes, Lanes]:
+    """p, s with 2^x = p s: s = 2^n normal, p = 2^(x - n)."""
+    f = x.format
+    shifted = x + (f.shifter + f.bias)
+    p = polynomial(x - (shifted - (f.shifter + f.bias)), coefficients)
+    return p, (shifted.bits() << f.stored).as_float()
+
+
+def exp_of_sum(x: Lanes, low: Lanes) -> Lanes:
+    """e^(x + low), |low| <= ulp(x): what rounding r loses multiplies the result again, e^(r + d) = e^r (1 + d)."""
+    p, s = _exp_factors(at_least(at_most(x, c.EXP_INFINITE[x.format]), c.EXP_ZERO[x.format]), low)
+    return p * s * s
+
+
+def _exp_factors(x: Lanes, low: Lanes | None = None) -> tuple[Lanes, Lanes]:
     """p, s with e^x = p s s: s = 2^n, x = 2 n ln 2 + r, |r| <= ln 2, p = e^r.
 
     Twice the usual range of r costs two terms of the polynomial and saves the second power of two that results near
@@ -94,9 +113,12 @@ def _exp_factors(x: Lanes) -> tuple[Lanes, Lanes]:
     f = x.format
     shifted = mad(x, 0.5 / math.log(2), f.shifter + f.bias)
     n = shifted - (f.shifter + f.bias)
-    high, low = c.TWICE_LN2[f]
-    r = mad(n, -low, mad(n, -high, x))
+    ln2, ln2_low = c.LN2[f]
+    near = mad(n, -2.0 * ln2, x)
+    r = mad(n, -2.0 * ln2_low, near) if low is None else near + (low := mad(n, -2.0 * ln2_low, low))
     p = mad(mad(polynomial(r, c.EXP[f]), r, 1.0), r, 1.0)
+    if low is not None:
+        p = mad(p, low - (r - near), p)
     return p, (shifted.bits() << f.stored).as_float()
 
 

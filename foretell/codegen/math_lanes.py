@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
@@ -19,6 +19,7 @@ import llvmlite.ir as ir
 from foretell.codegen.types import declare_intrinsic
 
 Number: TypeAlias = "Lanes | float"
+State: TypeAlias = "tuple[Lanes, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,13 @@ FLOAT32 = Format(bits=32, precision=24)
 FLOAT64 = Format(bits=64, precision=53)
 
 
+class _Splat(ir.Constant):
+    """A vector constant of equal elements, printed as one."""
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.constant[0]})"
+
+
 class Lanes:
     """A value under construction. `fused`: the target has a fused multiply-add in hardware."""
 
@@ -89,8 +97,9 @@ class Lanes:
 
     @property
     def format(self) -> Format:
-        assert self.is_float, f"{self.type} has no floating-point format"
-        return FLOAT32 if isinstance(self.element, ir.FloatType) else FLOAT64
+        """The format of a float, or that of the floats an integer encodes."""
+        single = isinstance(self.element, ir.FloatType) or (not self.is_float and self.element.width == 32)
+        return FLOAT32 if single else FLOAT64
 
     def like(self, value: ir.Value) -> Lanes:
         return Lanes(self.builder, value, self.fused)
@@ -103,7 +112,7 @@ class Lanes:
         scalar = ir.Constant(self.element, number if self.is_float else int(number) % (1 << self.element.width))
         if self.width is None:
             return self.like(scalar)
-        return self.like(ir.FormattedConstant(self.type, f"splat ({self.element} {scalar.get_reference()})"))
+        return self.like(_Splat(self.type, scalar))
 
     def _emit(self, instruction: str, left: Number, right: Number) -> Lanes:
         return self.like(getattr(self.builder, instruction)(self.lift(left).value, self.lift(right).value))
@@ -186,8 +195,7 @@ class Lanes:
 
     def as_float(self) -> Lanes:
         """The float that an integer encodes."""
-        element = (FLOAT32 if self.element.width == 32 else FLOAT64).element
-        return self.like(self.builder.bitcast(self.value, self.with_element(element)))
+        return self.like(self.builder.bitcast(self.value, self.with_element(self.format.element)))
 
     def to_double(self) -> Lanes:
         return self.like(self.builder.fpext(self.value, self.with_element(ir.DoubleType())))
@@ -218,6 +226,30 @@ def call_intrinsic(builder: ir.IRBuilder, name: str, *arguments: ir.Value, resul
 
 def intrinsic(name: str, x: Lanes, *rest: Lanes) -> Lanes:
     return x.like(call_intrinsic(x.builder, f"llvm.{name}", x.value, *(value.value for value in rest)))
+
+
+def type_name(type: ir.Type) -> str:
+    """A type as part of a function's name: `v8f32`."""
+    return f"v{type.count}{type_name(type.element)}" if isinstance(type, ir.VectorType) else type.intrinsic_name
+
+
+def repeat_while(condition: Callable[[State], Lanes], step: Callable[[State], State], state: State) -> State:
+    """The state after as many steps as it takes until the condition holds in no lane; done lanes take steps too."""
+    builder = state[0].builder
+    before, head = builder.basic_block, builder.append_basic_block()
+    body, after = builder.append_basic_block(), builder.append_basic_block()
+    builder.branch(head)
+    builder.position_at_end(head)
+    phis = [builder.phi(value.type) for value in state]
+    current = tuple(value.like(phi) for value, phi in zip(state, phis, strict=True))
+    builder.cbranch(condition(current).any(), body, after)
+    builder.position_at_end(body)
+    for phi, value, stepped in zip(phis, state, step(current), strict=True):
+        phi.add_incoming(value.value, before)
+        phi.add_incoming(stepped.value, builder.basic_block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return current
 
 
 def absolute(x: Lanes) -> Lanes:

@@ -27,14 +27,8 @@ _SQRT_HALF = math.sqrt(0.5)
 
 
 def log(x: Lanes) -> Lanes:
-    """log x = k ln 2 + log(1 + f); a denormal x is first brought into range."""
-    f = x.format
-    is_denormal = x < f.smallest_normal
-    moved = _moved(select(is_denormal, x * 2.0**f.precision, x))
-    m = ((moved & ((1 << f.stored) - 1)) + f.encode(_SQRT_HALF)).as_float()
-    exponent = _minus_exponent(moved, f.shifter) + select(is_denormal, x.lift(float(f.precision)), 0.0)
-    finite = _log_sum(exponent, m - 1.0)
-    positive = select(x < INFINITY, finite, x)
+    """log x = k ln 2 + log(1 + f)."""
+    positive = select(x < INFINITY, _log_sum(*split(x)), x)
     return select(x > 0.0, positive, select(x.equals(0.0), x.lift(-INFINITY), NAN))
 
 
@@ -80,18 +74,33 @@ def _log1p_finite(x: Lanes) -> Lanes:
     k_field = (moved & (((1 << (f.bits - f.precision)) - 1) << f.stored)) - f.encode(1.0)
     scaled = (x.bits() - k_field).as_float()
     scale = at_least((f.encode(1.0) - k_field).as_float(), 0.0)
-    return _log_sum(_minus_exponent(moved, f.shifter), scaled - (1.0 - scale))
+    return _log_sum(_minus_exponent(moved), scaled - (1.0 - scale))
+
+
+def split(x: Lanes) -> tuple[Lanes, Lanes]:
+    """-k and f of x = 2^k (1 + f) > 0; a denormal x is first brought into range."""
+    precision = x.format.precision
+    is_denormal = x < x.format.smallest_normal
+    minus_k, f = split_normal(select(is_denormal, x * 2.0**precision, x))
+    return minus_k + select(is_denormal, x.lift(float(precision)), 0.0), f
+
+
+def split_normal(x: Lanes) -> tuple[Lanes, Lanes]:
+    """-k and f of a normal x = 2^k (1 + f) > 0."""
+    moved = _moved(x)
+    m = ((moved & ((1 << x.format.stored) - 1)) + x.format.encode(_SQRT_HALF)).as_float()
+    return _minus_exponent(moved), m - 1.0
 
 
 def _moved(x: Lanes) -> Lanes:
-    """The encoding of x, its exponent field that of 2^k where x = 2^k (1 + f)."""
+    """The encoding of x = 2^k (1 + f), moved so that its exponent field is that of 2^k."""
     return x.bits() + (x.format.encode(1.0) - x.format.encode(_SQRT_HALF))
 
 
-def _minus_exponent(moved: Lanes, shifter: float) -> Lanes:
-    """-k as a float: the field is laid into the low bits of `shifter`. +0 for k = 0."""
-    stored, bias = moved.as_float().format.stored, moved.as_float().format.bias
-    return (shifter + bias) - ((moved >> stored) | moved.as_float().format.encode(shifter)).as_float()
+def _minus_exponent(moved: Lanes) -> Lanes:
+    """-k as a float, +0 for k = 0: the exponent field is laid into the low bits of `shifter`."""
+    f = moved.format
+    return (f.shifter + f.bias) - ((moved >> f.stored) | f.encode(f.shifter)).as_float()
 
 
 def _log_sum(minus_k: Lanes, f: Lanes) -> Lanes:

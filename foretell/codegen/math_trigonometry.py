@@ -26,8 +26,8 @@ from foretell.codegen.math_lanes import (
     polynomial,
     select,
     sqrt,
+    type_name,
 )
-from foretell.codegen.types import type_name
 
 
 def sin(x: Lanes) -> Lanes:
@@ -189,9 +189,7 @@ def _reduce_scalar(module: ir.Module) -> ir.Function:
     r = x.like(builder.sitofp(r_bits.value, ir.DoubleType())) * scale
     r = select(is_below, -r, r)
     is_negative = x < 0.0
-    _return_both(
-        builder, function, select(is_negative, -r, r).value, select(is_negative, -quadrant, quadrant).value
-    )
+    _return_both(builder, function, select(is_negative, -r, r).value, select(is_negative, -quadrant, quadrant).value)
     return function
 
 

@@ -72,7 +72,7 @@ class PlatformCalls:
             case "aarch64":
                 self.call(builder, "llvm.aarch64.isb", VOID, [I32(15)])
             case _:
-                self.call(builder, "llvm.riscv.pause", VOID, [])
+                pass  # RISC-V's is an extension, Zihintpause, without which LLVM refuses it
 
     def float_mode(self, builder: ir.IRBuilder) -> ir.Value:
         """How this thread rounds and whether it flushes denormals, as an i64. RISC-V cannot flush: 0."""

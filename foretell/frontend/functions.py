@@ -55,7 +55,10 @@ def _body(typed_schema: OpSchema, node: OnnxNode) -> FunctionProto | None:
         version = _nearest(schema.context_dependent_function_opset_versions, wanted)
         types = [b"" if value is None else to_type_proto(value.type).SerializeToString() for value in node.inputs]
         call = _call(node).SerializeToString()
-        blob = schema.get_context_dependent_function_with_opset_version(version, call, types)
+        try:
+            blob = schema.get_context_dependent_function_with_opset_version(version, call, types)
+        except RuntimeError as failure:  # what onnx's own code raises where it did not expect a thing
+            raise ValueError(str(failure)) from failure
         body = FunctionProto.FromString(blob)
         return body if body.node else None
     return None

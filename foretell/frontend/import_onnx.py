@@ -80,6 +80,8 @@ SMALL_POINTS, ALL_SMALL_POINTS = 1 << 20, 1 << 25
 """Loop iterations that computing one of them, and all of them, may take."""
 REPEATS = 8
 """How often the import of a loop's body may be repeated, on average over the model, to find the types it keeps."""
+COPIED_BYTES = 16 << 20
+"""Attributes that may be copied again and again, by functions that hold operators without a definition of ours."""
 LONGEST_NAME = 100
 """Names from a model are cut to this length where they are only there to be read: one may be a gigabyte long."""
 
@@ -196,7 +198,9 @@ class _Model:
     operators: list[OperatorUse] = field(default_factory=list)
     node_count: int = 0
     repeated_nodes: int = 0
-    reference_bytes: int = 0
+    copied: dict[int, NodeProto] = field(default_factory=dict)
+    """Nodes whose attributes were copied into the graph; they are kept, as their identity is the key."""
+    copied_bytes: int = 0
     fresh_dims: int = 0
     points_left: int = ALL_SMALL_POINTS
 
@@ -205,15 +209,17 @@ class _Model:
         self.fresh_dims += 1
         return Sym(f"u{self.fresh_dims}", 0)
 
-    def count_reference_bytes(self, number: int) -> None:
-        """Bytes of attributes that are copied, once for each node that the reference is to run."""
-        self.reference_bytes += number
-        if self.reference_bytes > self.limits.folded_bytes:
+    def count_copy(self, proto: NodeProto, number: int) -> None:
+        """Count the bytes of a node's attributes that are copied into the graph once more, for each call around it."""
+        if id(proto) in self.copied:
+            self.copied_bytes += number
+        self.copied[id(proto)] = proto
+        if self.copied_bytes > COPIED_BYTES:
             raise ConstantTooLarge(
-                "the attributes of operators without a definition of ours are too large",
-                expected=f"at most {self.limits.folded_bytes:,} bytes",
-                got=f"{self.reference_bytes:,} bytes",
-                hint="raise Limits.folded_bytes if you trust the file",
+                "a function with large attributes is called too often",
+                expected=f"at most {COPIED_BYTES:,} bytes of repeated attributes",
+                got=f"{self.copied_bytes:,} bytes or more",
+                hint="turn the attributes into inputs",
             )
 
     def forget_nodes(self, node_count: int) -> None:
@@ -265,7 +271,8 @@ class Scope:
         self.captures: dict[str, Value] = {}
         self.known: dict[Value, np.ndarray[Any, np.dtype[Any]]] = {}
         self.constant_values: set[Value] = set()
-        self.attributes: Mapping[str, AttributeProto] = {}
+        self.attributes: Mapping[str, AttributeProto] | None = None
+        """Those of the function around this scope, if there is one."""
         self.prefix = ""
         self.reports = True
         self.is_inline = False
@@ -562,6 +569,8 @@ class Scope:
         check_against_schema(proto, node.schema, attributes)
         check_input_types(node.schema, inputs)
         results, status = self._translate(node)
+        if len(results) < node.output_count:
+            raise Unsupported(f"its output {len(results)}, which foretell does not compute")
         self._check_new_nodes(start)
         self._record(proto, location, status)
         self._fold_small_constants(start)
@@ -660,6 +669,8 @@ class Scope:
         version = self.opsets.get(domain)
         if version is None:
             raise Unsupported(f"the model imports no operator set for domain {domain or 'ai.onnx'!r}")
+        if not 0 < version < 1 << 31:
+            raise Unsupported(f"domain {domain or 'ai.onnx'!r} has no version {version}")
         try:
             schema = defs.get_schema(proto.op_type, version, domain)
         except defs.SchemaError:
@@ -679,6 +690,8 @@ class Scope:
                 raise ValueError(f"attribute {attribute.name!r} stands twice")
             if not attribute.ref_attr_name:
                 bound[attribute.name] = attribute
+            elif self.attributes is None:
+                raise ValueError(f"attribute {attribute.name!r} refers to a function's, and there is no function")
             elif attribute.ref_attr_name in self.attributes:
                 given = self.attributes[attribute.ref_attr_name]
                 if given.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):

@@ -44,7 +44,7 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
         if name
     ]
     blob = proto.SerializeToString(deterministic=True)
-    node.scope.model.count_reference_bytes(len(blob))
+    node.scope.model.count_copy(node.proto, len(blob))
     attrs = {
         "domain": domain,
         "op_type": node.op_type,
@@ -77,7 +77,7 @@ def _standalone(node: OnnxNode) -> NodeProto:
         proto.attribute[-1].name = name
         if attribute.HasField("t"):
             stored = node.scope.model.stored.array(attribute.t)
-            node.scope.model.count_reference_bytes(stored.nbytes)
+            node.scope.model.count_copy(node.proto, stored.nbytes)
             proto.attribute[-1].t.CopyFrom(numpy_helper.from_array(stored))
     return proto
 
@@ -92,7 +92,10 @@ def _infer(node: OnnxNode, proto: NodeProto) -> dict[str, TypeProto]:
         array = node.array(number)
         if array is not None and array.size <= MAX_DATA_ELEMENTS:
             data[f"i{number}"] = numpy_helper.from_array(array)
-    return infer_node_outputs(node.schema, proto, types, data)
+    try:
+        return infer_node_outputs(node.schema, proto, types, data)
+    except RuntimeError as failure:  # what onnx's own code raises where it did not expect a thing
+        raise ValueError(str(failure)) from failure
 
 
 def _output_type(

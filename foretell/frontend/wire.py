@@ -17,7 +17,14 @@ from typing import Final, NoReturn, cast
 import onnx
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from foretell.support.errors import FileTooLarge, NestingTooDeep, TooManyNodes, TooManyOperands, UnreadableModel
+from foretell.support.errors import (
+    FileTooLarge,
+    NameTooLong,
+    NestingTooDeep,
+    TooManyNodes,
+    TooManyOperands,
+    UnreadableModel,
+)
 from foretell.support.limits import Limits
 
 PAYLOAD_BYTES: Final = 4096
@@ -95,6 +102,11 @@ class _Field:
     name: str
     kind: _Kind
     message: _Message | None = None
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether this is text for people, or for another program, rather than a name."""
+        return self.name.endswith(".doc_string") or self.name == "StringStringEntryProto.value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +338,14 @@ class _Scanner:
 
     def _check_text(self, known: _Field, start: int, end: int) -> None:
         """Protobuf hands text that is no UTF-8 out as `bytes`: no reader of a name expects that."""
+        if end - start > self._limits.name_bytes and not known.is_prose:
+            raise NameTooLong(
+                f"{known.name} is too long",
+                where=f"{self._where}, byte {start}",
+                expected=f"at most {self._limits.name_bytes:,} bytes",
+                got=f"{end - start:,} bytes",
+                hint="raise Limits.name_bytes if you trust the model",
+            )
         try:
             str(self._data[start:end], "utf-8")
         except UnicodeDecodeError as error:

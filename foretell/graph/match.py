@@ -22,8 +22,8 @@ from foretell.ir.dtypes import BF16, F16, F32, F64, DType
 
 EPSILON = {F64: 2.0**-52, F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 """The distance from 1 to the next number of a float type."""
-MAX_DEPTH = 8
-"""How many operators deep a product is followed; every law here needs fewer."""
+MAX_DEPTH = 5
+"""How many operators deep a product is followed; no law needs more."""
 
 
 def number(value: Value | None, rewriter: Rewriter) -> float | None:

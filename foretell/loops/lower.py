@@ -43,7 +43,7 @@ LEAST_PARALLEL = 16
 
 def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
     """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32."""
-    clusters = _clusters(list(stages), kept)
+    clusters = _clusters([stage for stage in stages if not any(axis.extent == 0 for axis in stage.axes)], kept)
     home = {stage.buffer: number for number, cluster in enumerate(clusters) for stage in cluster.stages}
     shared = {
         load.source
@@ -128,7 +128,9 @@ def _nest(cluster: _Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
     reads = {load.source: None for stage in inner for load in loads_in(stage.body)}
     tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
     writes = tuple(stage.buffer for stage in inner if stage.buffer.scope == "table")
-    return Kernel(stages[-1].buffer.name, tuple(b for b in tables if b not in writes), writes, statement, stages[-1].location)
+    return Kernel(
+        stages[-1].buffer.name, tuple(b for b in tables if b not in writes), writes, statement, stages[-1].location
+    )
 
 
 def _points(stages: Sequence[TensorStage]) -> Dim:
@@ -167,7 +169,9 @@ def _with_locals(stage: TensorStage, locals_: dict[Buffer, Buffer], depth: int) 
         return load if found is None else Load(found, load.indices[depth:], load.dtype)
 
     body, own = map_loads(stage.body, local), locals_.get(stage.buffer)
-    return replace(stage, body=body) if own is None else replace(stage, body=body, buffer=own, place=stage.place[depth:])
+    return (
+        replace(stage, body=body) if own is None else replace(stage, body=body, buffer=own, place=stage.place[depth:])
+    )
 
 
 def _allocated(body: Statement, buffers: Sequence[Buffer]) -> Statement:
@@ -194,9 +198,7 @@ def identity(reduction: str, dtype: DType) -> Const:
 # --- loops of one stage ---------------------------------------------------------------------------------------
 
 
-def _stage_loops(
-    stage: TensorStage, locals_: dict[Buffer, Buffer], inner: tuple[Axis, ...], lanes: int
-) -> Statement:
+def _stage_loops(stage: TensorStage, locals_: dict[Buffer, Buffer], inner: tuple[Axis, ...], lanes: int) -> Statement:
     """The loops of one stage inside the shared ones, with its best axis in vectors."""
     place = stage.place
     if stage.reduction is None:
@@ -252,9 +254,7 @@ def _point_nest(
     return _blocked(axes[best], _allocated(body, registers), points)
 
 
-def _point_stage(
-    stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axis], vector: int
-) -> Statement:
+def _point_stage(stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axis], vector: int) -> Statement:
     place = _substituted(stage.place, bindings)
     if stage.reduction is None:
         return Store(stage.buffer, place, stage.body)
@@ -349,7 +349,10 @@ def collapse(
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
-        joined, step = _join((current[position], current[position + 1]))
+        pair = (current[position], current[position + 1])
+        if any(axis.extent == 0 for axis in pair):
+            break
+        joined, step = _join(pair)
         if _stays_linear(joined.sym, step, stores, bodies, bindings):
             bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
             current[position : position + 2] = [joined]

@@ -1,7 +1,7 @@
 """From graph nodes to tensor stages: definitions with their operands named, and cheap ones inlined.
 
-    before: t[i] = exp(a[i]);  y[i] = t[i] + b[i]
-    after:  y[i] = exp(a[i]) + b[i]
+before: t[i] = exp(a[i]);  y[i] = t[i] + b[i]
+after:  y[i] = exp(a[i]) + b[i]
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def flatten(nodes: Sequence[Node], buffer_of: Callable[[Value], Buffer]) -> list
             if number in definition.outputs:
                 buffer = buffer_of(node.outputs[definition.outputs.index(number)])
             else:
-                buffer = Buffer(f"{node.outputs[0].name}.{stage.name}", stage.dtype, stage.type.shape)
+                buffer = Buffer(f"{node.outputs[0].name}.{number}.{stage.name}", stage.dtype, stage.type.shape)
             stages.append(_named(stage, buffer, node, filled, buffer_of, len(stages)))
             filled.append(buffer)
     return stages
@@ -90,7 +90,9 @@ def _named(
     number: int,
 ) -> TensorStage:
     """One stage with operands replaced by buffers and axes renamed, so that no two stages share one."""
-    fresh = {axis.sym: replace(axis.sym, name=f"{axis.sym.name}.{number}") for axis in stage.axes + stage.reduction_axes}
+    fresh = {
+        axis.sym: replace(axis.sym, name=f"{axis.sym.name}.{number}") for axis in stage.axes + stage.reduction_axes
+    }
 
     def source(old: Source) -> Buffer:
         assert not isinstance(old, Buffer)

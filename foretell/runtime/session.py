@@ -61,6 +61,7 @@ class CompiledModel:
     ) -> None:
         self.program = program
         self._code = code
+        self._native_steps = code.steps(sum(step.native is not None for step in program.steps))
         self._constants = {slot: _aligned(array) for slot, array in constants.items()}
         self._fallbacks = tuple(fallbacks)
         self._pool = pool
@@ -91,7 +92,9 @@ class CompiledModel:
         for name in feeds:
             if name not in self.input_names:
                 raise InputError(
-                    f"the model has no input {name!r}", expected=", ".join(self.input_names), got=name,
+                    f"the model has no input {name!r}",
+                    expected=", ".join(self.input_names),
+                    got=name,
                     hint="check the name",
                 )
         results = self.run_arrays(inputs, {}, out or {})
@@ -112,7 +115,9 @@ class CompiledModel:
         """The same for arrays of the right types that may lie anywhere in memory."""
         return self.run_arrays([_aligned(array) for array in inputs], outer)
 
-    def _run_planned(self, inputs: Sequence[Array], symbols: Mapping[Sym, int], out: Mapping[str, Array]) -> list[Array]:
+    def _run_planned(
+        self, inputs: Sequence[Array], symbols: Mapping[Sym, int], out: Mapping[str, Array]
+    ) -> list[Array]:
         plan = self._plan(tuple(symbols[symbol] for symbol in self.program.symbols), symbols)
         workspace = self._borrow(plan)
         arrays: dict[int, Array] = dict(zip(self.program.inputs, inputs, strict=True))
@@ -123,7 +128,7 @@ class CompiledModel:
             workspace.table[slot] = array.ctypes.data if array.size else _EMPTY.ctypes.data
         for step in self.program.steps:
             assert step.native is not None
-            self._code.steps[step.native](workspace.table, workspace.dims, self._pool)
+            self._native_steps[step.native](workspace.table, workspace.dims, self._pool)
         with self._lock:
             plan.free.append(workspace)
         return [self._result(slot, arrays) for slot in self.program.outputs]
@@ -197,7 +202,9 @@ class CompiledModel:
                     _bind_shape(program.slots[slot], array.shape, symbols)
             else:
                 self._run_native_step(step, arrays, symbols)
-        return [arrays[slot] if program.slots[slot].role == "output" else np.array(arrays[slot]) for slot in program.outputs]
+        return [
+            arrays[slot] if program.slots[slot].role == "output" else np.array(arrays[slot]) for slot in program.outputs
+        ]
 
     def _run_native_step(self, step: Step, arrays: dict[int, Array], symbols: Mapping[Sym, int]) -> None:
         for slot in step.writes:
@@ -208,7 +215,7 @@ class CompiledModel:
             table[slot] = arrays[slot].ctypes.data if arrays[slot].size else _EMPTY.ctypes.data
         values = [symbols.get(symbol, 0) for symbol in self.program.symbols]
         assert step.native is not None
-        self._code.steps[step.native](table, (ctypes.c_int64 * max(1, len(values)))(*values), self._pool)
+        self._native_steps[step.native](table, (ctypes.c_int64 * max(1, len(values)))(*values), self._pool)
 
     # --- inputs ---
 

@@ -174,6 +174,12 @@ class TooManyOperands(LimitExceeded):
     code = "FT208"
 
 
+class NameTooLong(LimitExceeded):
+    """A name of a node, a value or a dimension that is as long as a book."""
+
+    code = "FT209"
+
+
 class UnsafeExternalData(ForetellError):
     """External data that leaves the model's folder: `..`, an absolute path, a symbolic or a hard link."""
 

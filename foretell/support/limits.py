@@ -15,6 +15,8 @@ class Limits:
     """Nodes, those of subgraphs and expanded functions included."""
     operands: int = 10_000
     """Inputs, outputs and attributes of one node together."""
+    name_bytes: int = 4096
+    """One name: names are read, joined and shown many times over."""
     rank: int = 32
     """Dimensions of one tensor."""
     tensor_bytes: int = 4 << 30

@@ -28,7 +28,7 @@ def test_node_suite(shard: int) -> None:
         return
     expected = read_expected_failures().keys() & {case.name for case in cases}
     assert {name: reason for name, reason in failed.items() if name not in expected} == {}
-    assert expected - failed.keys() == set(), "these pass now: make docs, with --expected-failures"
+    assert expected - failed.keys() == set(), "these pass now: run docs/generate_operators.py --expected-failures"
 
 
 def test_the_runner_of_onnx_takes_the_backend() -> None:

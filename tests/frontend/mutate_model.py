@@ -347,7 +347,7 @@ def change_attribute(rng: random.Random, model: ModelProto, seeds: Sequence[Seed
             attribute.type = rng.choice(AttributeProto.AttributeType.values())  # pyright: ignore
 
 
-def _change_list(rng: random.Random, numbers, hostile: Sequence[float]) -> None:  # noqa: ANN001 (a protobuf container)
+def _change_list(rng: random.Random, numbers, hostile: Sequence[float]) -> None:
     choice = rng.randrange(4)
     if choice == 0 or not len(numbers):
         numbers.append(rng.choice(hostile))

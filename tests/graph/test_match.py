@@ -75,7 +75,7 @@ def test_long_chains_are_not_followed_to_their_end() -> None:
     assert read(sketch, value).coefficient == 2.0 ** (MAX_DEPTH - 1)
 
 
-@given(st.lists(st.sampled_from(["Mul", "Div", "Neg", "Reciprocal"]), max_size=6), st.integers(1, 4))
+@given(st.lists(st.sampled_from(["Mul", "Div", "Neg", "Reciprocal"]), max_size=MAX_DEPTH - 1), st.integers(1, 4))
 def test_coefficients_are_what_the_graph_computes(ops: list[str], factor: int) -> None:
     sketch = Sketch()
     x = value = sketch.data(1, dtype=F64)

@@ -10,7 +10,7 @@ from foretell.graph.verify import verify
 from foretell.ir.expr import Sym
 from foretell.support.limits import Limits
 from foretell.support.trace import Trace
-from tests.graph.build_graphs import Sketch, assert_same_results, operators, text
+from tests.graph.build_graphs import Sketch, assert_same_results, operators
 
 
 def linear(sketch: Sketch, x: Value, width: int, seed: int) -> Value:
@@ -72,15 +72,8 @@ def test_convolution_batch_norm_and_activation_become_two_nodes() -> None:
     graph = sketch.graph(y)
     after = simplify(graph)
     assert_same_results(graph, after)
-    assert str(after) == text(
-        """
-        graph test(%x: f32[1, 3, 8, 8]) {
-          %w_4: f32[4, 3, 3, 3] = constant <432 bytes>
-          %c_1: f32[4] = constant <4>
-          %conv_1: f32[1, 4, 8, 8] = Conv(%x, %w_4, %c_1) {before=(1, 1)}
-        }
-        """
-    ).replace("", "") or operators(after) == ["Conv", "Silu"]
+    assert operators(after) == ["Conv", "Silu"]
+    assert "BatchNorm" in operators(graph)
 
 
 def test_trace_names_every_pass_and_the_rounds_are_few() -> None:

@@ -34,6 +34,7 @@ CODES = {
     "NestingTooDeep": "FT206",
     "ShapeTooComplex": "FT207",
     "TooManyOperands": "FT208",
+    "NameTooLong": "FT209",
     "UnsafeExternalData": "FT301",
     "BadExternalData": "FT302",
     "InputError": "FT401",

@@ -1,4 +1,4 @@
-"""How each ONNX operator becomes canonical ones: a table of importers by (domain, operator)."""
+"""Stage 1: how each ONNX operator becomes canonical ones: a table of importers by (domain, operator)."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from foretell.frontend.operators.windows import conv_window
 from foretell.graph.build import Builder
 from foretell.graph.nodes import Value
 from foretell.ir.dtypes import I32, DType
+from foretell.ir.tensor_expr import TensorType
 
 MAX_EINSUM_OPERANDS = 64
 
@@ -85,6 +86,8 @@ def conv(node: OnnxNode, x: Value, w: Value, bias: Value | None) -> Value:
     if x.type.rank < 3:
         raise ValueError(f"Conv needs at least one spatial axis, got {x.type}")
     window = conv_window(node, x, w.shape[2:])
+    padded = (d + b + a for d, b, a in zip(x.shape[2:], window.before, window.after, strict=True))
+    node.scope.check_type(TensorType(x.dtype, (*x.shape[:2], *padded)), node.location)
     return node.build.op(
         "Conv",
         x,

@@ -61,7 +61,7 @@ def _loop(node: OnnxNode) -> tuple[Value, ...]:
     trips = None if node.optional(0) is None else node.dims(0)
     length: Dim = node.scope.model.fresh_dim()
     if trips is not None and node.optional(1) is None and _always_true(body):
-        length = trips[0]
+        length = expr.maximum(trips[0], 0)
     results = [_joined(node, body.outputs[1 + k].type, value.type) for k, value in enumerate(states)]
     scanned = [TensorType(value.dtype, (length, *value.shape)) for value in body.outputs[1 + count :]]
     scanned = [_without_inner_symbols(node, type) for type in scanned]

@@ -285,6 +285,8 @@ def _coordinates(axis: _Axis, rule: _Rule) -> Floats:
     """Where in the input each element of the result lies; `width` is its length before it was rounded down."""
     (extent, length), scale = _numbers(axis), axis.scale
     here, width = np.arange(length, dtype=np.float64), scale * extent
+    if length == 0:
+        return here
     match rule.transform:
         case "half_pixel":
             return (here + 0.5) / scale - 0.5

@@ -25,6 +25,8 @@ def _image(node: OnnxNode) -> Value:
 def _pool_attrs(node: OnnxNode, x: Value) -> dict[str, Attr]:
     window = window_of(node, x, node.ints("kernel_shape") or ())
     shape = _pool_shape(node, x, window)
+    if any(isinstance(count, int) and count < 0 for count in shape):
+        raise ValueError(f"the window {window.kernel} does not fit into {x.type}")
     node.scope.check_type(TensorType(x.dtype, x.shape[:2] + shape), node.location)
     node.scope.check_type(TensorType(x.dtype, x.shape[:2] + _spans(window, shape)), node.location)
     return {
@@ -129,6 +131,8 @@ def _conv_transpose(node: OnnxNode) -> Value | None:
         for extent, size, stride, dilation, more in zip(x.shape[2:], kernel, strides, dilations, extra, strict=True)
     )
     before, shape = _cut(node, x, full, strides)
+    if any(isinstance(extent, int) and extent <= 0 for extent in shape):
+        raise ValueError(f"nothing is left of {full} elements after padding is cut off")
     node.scope.check_type(TensorType(x.dtype, (x.shape[0], w.shape[1] * group, *shape)), node.location)
     operands = (x, w) if bias is None else (x, w, bias)
     return node.build.op(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from foretell.graph.match import interior
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.graph.ops.attrs import dims_attr, ints_attr
@@ -67,8 +69,13 @@ def _cancel_around_transpose(node: Node, rewriter: Rewriter) -> list[Value] | No
     if groups is None:
         return None
     permutation = tuple(axis for group in ints_attr(transpose.attrs, "perm") for axis in groups[group])
-    parted = tuple(x.shape[axis] for axis in permutation) == node.output.shape
-    return [rewriter.transpose(x, permutation)] if parted else None
+    parted = _wide(x.shape[axis] for axis in permutation) == _wide(node.output.shape)
+    return [rewriter.reshape(rewriter.transpose(x, permutation), node.output.shape)] if parted else None
+
+
+def _wide(shape: Iterable[Dim]) -> list[Dim]:
+    """Dimensions without those of extent 1, which may stand anywhere."""
+    return [dim for dim in shape if dim != 1]
 
 
 def _groups(source: tuple[Dim, ...], target: tuple[Dim, ...]) -> list[range] | None:

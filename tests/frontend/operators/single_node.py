@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from foretell.frontend.import_onnx import import_onnx
 from foretell.graph.evaluate import evaluate
-from foretell.graph.nodes import Array, Graph
+from foretell.graph.nodes import Graph
 from foretell.graph.verify import verify
 
+Numbers = npt.NDArray[Any]
 # The oldest format that holds every dtype used here; onnxruntime reads no newer one than 10 or so.
 IR_VERSION = 10
 
@@ -24,7 +27,7 @@ class SingleNode:
     """A model of one node, and data for those of its inputs that are not constants."""
 
     model: ModelProto
-    feeds: dict[str, Array]
+    feeds: dict[str, Numbers]
 
     def graph(self) -> Graph:
         graph = import_onnx(self.model).require_graph()
@@ -37,29 +40,29 @@ class SingleNode:
         assert all(node.op != "Onnx" for node in graph.walk()), str(graph)
         return graph
 
-    def run(self) -> list[Array]:
+    def run(self) -> list[Numbers]:
         return list(evaluate(self.native_graph(), self.feeds).values())
 
-    def by_reference(self) -> list[Array]:
+    def by_reference(self) -> list[Numbers]:
         with np.errstate(all="ignore"):
-            return ReferenceEvaluator(self.model).run(None, self.feeds)
+            return [np.asarray(array) for array in ReferenceEvaluator(self.model).run(None, self.feeds)]
 
-    def by_onnxruntime(self) -> list[Array]:
+    def by_onnxruntime(self) -> list[Numbers]:
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 4, 1
         session = onnxruntime.InferenceSession(self.model.SerializeToString(), options, ["CPUExecutionProvider"])
-        return session.run(None, self.feeds)
+        return [np.asarray(array) for array in session.run(None, self.feeds)]
 
 
 def single_node(
     op_type: str,
-    inputs: Sequence[Array | None],
+    inputs: Sequence[Numbers | None],
     *,
     outputs: Sequence[str] = ("y",),
     opset: int = 23,
     constants: Sequence[int] = (),
     symbolic: bool = False,
-    **attributes: object,
+    **attributes: Any,
 ) -> SingleNode:
     """Inputs that are None are absent, those in `constants` are initializers; dimensions may be symbolic."""
     names = ["" if array is None else f"x{number}" for number, array in enumerate(inputs)]
@@ -84,7 +87,7 @@ def single_node(
     return SingleNode(model, {name: array for name, array in given.items() if name not in fixed})
 
 
-def assert_near(found: Sequence[Array], expected: Sequence[Array], tolerance: float = 1e-5) -> None:
+def assert_near(found: Sequence[Numbers], expected: Sequence[Numbers], tolerance: float = 1e-5) -> None:
     """The same number of arrays with the same types, and equal up to rounding."""
     assert len(found) == len(expected)
     for left, right in zip(found, expected, strict=True):

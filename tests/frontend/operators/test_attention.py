@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from foretell.graph.nodes import Array
 from foretell.support.errors import InvalidNode
-from tests.frontend.operators.single_node import SingleNode, assert_near, single_node
+from tests.frontend.operators.single_node import Numbers, SingleNode, assert_near, single_node
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Case:
     joined: bool = False
     dtype: str = "float32"
 
-    def node(self, *, opset: int = 23, outputs: tuple[str, ...] = (), **attributes: object) -> SingleNode:
+    def node(self, *, opset: int = 23, outputs: tuple[str, ...] = (), **attributes: Any) -> SingleNode:
         random, heads, total = np.random.default_rng(0), self.groups * self.members, self.keys + self.past
 
-        def numbers(*shape: int) -> Array:
+        def numbers(*shape: int) -> Numbers:
             return random.standard_normal(shape).astype(self.dtype)
 
-        operands: list[Array | None] = [
+        operands: list[Numbers | None] = [
             numbers(self.batch, heads, self.queries, self.depth),
             numbers(self.batch, self.groups, self.keys, self.depth),
             numbers(self.batch, self.groups, self.keys, self.width),
@@ -74,7 +74,7 @@ MASKS = ("", "qk:bool", "qk:float", "bhqk:bool", "b1qk:float", "1hqk:float", "hq
         {}, optional={"is_causal": st.just(1), "scale": st.just(0.3), "softcap": st.sampled_from([0.0, 2.0])}
     ),
 )
-def test_as_the_reference(case: Case, attributes: dict[str, float]) -> None:
+def test_as_the_reference(case: Case, attributes: dict[str, Any]) -> None:
     node = case.node(**attributes)
     assert "Attention" in [operator.op for operator in node.native_graph().nodes]
     assert_near(node.run(), node.by_reference())
@@ -113,7 +113,7 @@ def test_scores_of_mode_0_are_not_capped() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("past", [0, 2])
-def test_windows(attributes: dict[str, int], past: int) -> None:
+def test_windows(attributes: dict[str, Any], past: int) -> None:
     node = Case(past=past, mask="qk:float").node(opset=25, **attributes)
     assert_near(node.run(), node.by_reference())
 
@@ -182,9 +182,9 @@ def test_a_wider_softmax_is_left_to_the_function_body() -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(case: Case, attributes: dict[str, int], message: str) -> None:
+def test_what_makes_no_sense_is_refused(case: Case, attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidNode, match=message):
-        case.node(opset=25, **attributes).graph()  # pyright: ignore[reportArgumentType]
+        case.node(opset=25, **attributes).graph()
 
 
 def test_operands_that_do_not_fit_are_refused() -> None:

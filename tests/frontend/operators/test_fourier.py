@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from foretell.graph.nodes import Array
 from foretell.support.errors import InvalidNode
-from tests.frontend.operators.single_node import SingleNode, assert_near, single_node
+from tests.frontend.operators.single_node import Numbers, SingleNode, assert_near, single_node
 
 AXIS = np.array(1, np.int64)
 
 
-def numbers(*shape: int) -> Array:
+def numbers(*shape: int) -> Numbers:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def transform(x: Array, length: int | None = None, **attributes: int) -> SingleNode:
+def transform(x: Numbers, length: int | None = None, **attributes: Any) -> SingleNode:
     operands = [x, None if length is None else np.array(length, np.int64), AXIS]
     return single_node("DFT", operands, opset=20, constants=[1, 2], **attributes)
 
@@ -26,7 +27,7 @@ def transform(x: Array, length: int | None = None, **attributes: int) -> SingleN
 @pytest.mark.parametrize(
     ("parts", "attributes"), [(1, {}), (2, {}), (1, {"onesided": 1}), (2, {"onesided": 1, "inverse": 1})], ids=str
 )
-def test_dft(extent: int, length: int | None, parts: int, attributes: dict[str, int]) -> None:
+def test_dft(extent: int, length: int | None, parts: int, attributes: dict[str, Any]) -> None:
     if attributes.get("inverse") and extent == 1 and length is None:
         return  # a signal of no samples
     node = transform(numbers(2, extent, 3, parts), length, **attributes)

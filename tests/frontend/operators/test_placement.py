@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from foretell.graph.nodes import Array
 from foretell.support.errors import InvalidNode
-from tests.frontend.operators.single_node import assert_near, single_node
+from tests.frontend.operators.single_node import Numbers, assert_near, single_node
 
 
-def numbers(*shape: int, seed: int = 0) -> Array:
+def numbers(*shape: int, seed: int = 0) -> Numbers:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -50,7 +51,7 @@ def test_a_large_scatter_is_left_to_the_reference() -> None:
 
 
 @pytest.mark.parametrize(("opset", "attributes"), [(1, {"k": 3}), (10, {}), (11, {"largest": 0}), (24, {"axis": 0})])
-def test_top_k(opset: int, attributes: dict[str, int]) -> None:
+def test_top_k(opset: int, attributes: dict[str, Any]) -> None:
     x, k = numbers(4, 5), np.array([3], np.int64)
     if opset == 1:
         opset, attributes = 7, {**attributes, "axis": 1}

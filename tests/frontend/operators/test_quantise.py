@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from foretell.graph.nodes import Array
 from foretell.support.errors import InvalidNode
-from tests.frontend.operators.single_node import assert_near, single_node
+from tests.frontend.operators.single_node import Numbers, assert_near, single_node
 
 NARROW = ["int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"]
 NARROW_FLOATS = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn"]
@@ -22,15 +23,15 @@ def dtype_named(name: str) -> npt.DTypeLike:
     return getattr(ml_dtypes, name, None) or np.dtype(name)
 
 
-def numbers(*shape: int, seed: int = 0, spread: float = 100) -> Array:
+def numbers(*shape: int, seed: int = 0, spread: float = 100) -> Numbers:
     return (np.random.default_rng(seed).standard_normal(shape) * spread).astype(np.float32)
 
 
-def scales(*shape: int, seed: int = 1) -> Array:
+def scales(*shape: int, seed: int = 1) -> Numbers:
     return np.random.default_rng(seed).uniform(0.05, 3, shape).astype(np.float32)
 
 
-def zeros(shape: tuple[int, ...], name: str) -> Array:
+def zeros(shape: tuple[int, ...], name: str) -> Numbers:
     """Zero points, which are 0 for floats."""
     high = 1 if name in NARROW_FLOATS else 2 if "2" in name else 3
     return np.random.default_rng(2).integers(0, high, shape).astype(dtype_named(name))
@@ -52,7 +53,7 @@ def zeros(shape: tuple[int, ...], name: str) -> Array:
     ids=str,
 )
 def test_quantise_and_dequantise(
-    name: str, shape: tuple[int, ...], scale_shape: tuple[int, ...], attributes: dict[str, int]
+    name: str, shape: tuple[int, ...], scale_shape: tuple[int, ...], attributes: dict[str, Any]
 ) -> None:
     scale, zero = scales(*scale_shape), zeros(scale_shape, name)
     if shape == (7,):
@@ -126,12 +127,12 @@ def test_quantise_as_onnxruntime(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("x", [numbers(2, 3, 5), np.zeros((2, 2), np.float32), numbers(1) ** 2, -(numbers(4) ** 2)])
-def test_dynamic_quantise_as_onnxruntime(x: Array) -> None:
+def test_dynamic_quantise_as_onnxruntime(x: Numbers) -> None:
     node = single_node("DynamicQuantizeLinear", [x], outputs=("y", "scale", "zero"), opset=11)
     assert_near(node.run(), node.by_onnxruntime(), 1e-6)
 
 
-def bytes_like(dtype: str, *shape: int, seed: int = 0) -> Array:
+def bytes_like(dtype: str, *shape: int, seed: int = 0) -> Numbers:
     info = np.iinfo(dtype)
     return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
 
@@ -149,9 +150,8 @@ def test_qlinear_matmul(left: str, per_row: bool) -> None:
     assert_near(node.run(), expected, 0)
 
 
-def _qlinear_matmul(
-    a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, y_scale: Array, y_zero: Array
-) -> Array:
+def _qlinear_matmul(*operands: Numbers) -> Numbers:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
     left, right = a.astype(np.int32) - a_zero[:, None].astype(np.int32), b.astype(np.int32) - b_zero.astype(np.int32)
     real = (left @ right) * (a_scale[:, None] * b_scale / y_scale)
     info = np.iinfo(y_zero.dtype)
@@ -168,7 +168,7 @@ def test_integer_matmul_as_numpy(shapes: tuple[tuple[int, ...], tuple[int, ...]]
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("attributes", [{}, {"pads": [1, 1, 0, 1], "strides": [2, 1]}, {"group": 2}], ids=str)
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_qlinear_conv_as_onnxruntime(kind: str, attributes: dict[str, object], per_channel: bool) -> None:
+def test_qlinear_conv_as_onnxruntime(kind: str, attributes: dict[str, Any], per_channel: bool) -> None:
     x = bytes_like(kind, 1, 4, 5, 6)
     w = bytes_like("int8", 6, 4 // int(str(attributes.get("group", 1))), 3, 3, seed=1)
     w_scale, w_zero = (scales(6), np.zeros(6, np.int8)) if per_channel else (scales(), np.array(0, np.int8))
@@ -205,7 +205,7 @@ def test_symbolic_dimensions() -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(scale: tuple[int, ...], attributes: dict[str, int], message: str) -> None:
+def test_what_makes_no_sense_is_refused(scale: tuple[int, ...], attributes: dict[str, Any], message: str) -> None:
     zero = np.zeros(scale, np.uint8)
     with pytest.raises(InvalidNode, match=message):
         single_node("QuantizeLinear", [numbers(2, 4), scales(*scale), zero], **attributes).graph()

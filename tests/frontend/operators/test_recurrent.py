@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.frontend.import_onnx import import_onnx
-from foretell.graph.nodes import Array
 from foretell.support.errors import InvalidNode
-from tests.frontend.operators.single_node import SingleNode, assert_near, single_node
+from tests.frontend.operators.single_node import Numbers, SingleNode, assert_near, single_node
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
@@ -40,11 +40,11 @@ class Case:
     layout: int = 0
     dtype: str = "float32"
 
-    def node(self, *, symbolic: bool = False, opset: int = 14, **attributes: object) -> SingleNode:
+    def node(self, *, symbolic: bool = False, opset: int = 14, **attributes: Any) -> SingleNode:
         random, count = np.random.default_rng(0), 2 if self.direction == "bidirectional" else 1
         width = GATES[self.op_type] * self.hidden
 
-        def numbers(*shape: int) -> Array:
+        def numbers(*shape: int) -> Numbers:
             return random.standard_normal(shape).astype(self.dtype)
 
         x, w, r = (
@@ -57,7 +57,7 @@ class Case:
         peepholes = numbers(count, 3 * self.hidden)
         if self.layout:
             x, states = x.swapaxes(0, 1), [state.swapaxes(0, 1) for state in states]
-        inputs: list[Array | None] = [x, w, r, bias if self.bias else None]
+        inputs: list[Numbers | None] = [x, w, r, bias if self.bias else None]
         inputs.append(None if self.lengths is None else np.array(self.lengths, np.int32))
         inputs += [state if self.initial else None for state in states]
         if self.op_type == "LSTM":
@@ -220,6 +220,24 @@ def test_weights_meet_the_input_once() -> None:
     assert [node.op for node in body.nodes].count("MatMul") == 1
 
 
+def test_the_body_reads_like_the_equations() -> None:
+    graph = Case("RNN", lengths=(1, 2)).node().native_graph()
+    (body,) = next(node for node in graph.nodes if node.op == "Scan").subgraphs
+    inputs = "%state: f32[2, 3], %slice: f32[2, 3], %slice_1: i32[], %captured: f32[3, 3], %captured_1: i32[2, 1]"
+    assert str(body).splitlines() == [
+        f"graph body({inputs}) {{",
+        "  %c: f32[] = constant 0.0",
+        "  %matmul: f32[2, 3] = MatMul(%state, %captured)",
+        "  %add: f32[2, 3] = Add(%slice, %matmul)",
+        "  %tanh: f32[2, 3] = Tanh(%add)",
+        "  %less: bool[2, 1] = Less(%slice_1, %captured_1)",
+        "  %where: f32[2, 3] = Where(%less, %tanh, %state)",
+        "  %where_1: f32[2, 3] = Where(%less, %tanh, %c)",
+        "  return output_0=%where, output_1=%where_1",
+        "}",
+    ]
+
+
 @pytest.mark.parametrize(
     ("case", "attributes", "message"),
     [
@@ -230,7 +248,7 @@ def test_weights_meet_the_input_once() -> None:
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(case: Case, attributes: dict[str, object], message: str) -> None:
+def test_what_makes_no_sense_is_refused(case: Case, attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidNode, match=message):
         case.node(**attributes).graph()
 

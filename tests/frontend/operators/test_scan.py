@@ -10,18 +10,18 @@ import pytest
 from foretell.frontend.operators.scan import Step, scan
 from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate
-from foretell.graph.nodes import Array, Value
+from foretell.graph.nodes import Value
 from foretell.graph.verify import verify
 from foretell.ir.dtypes import F32, I64
 from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import TensorType
 from foretell.support.errors import InvalidNode
-from tests.frontend.operators.single_node import assert_near, single_node
+from tests.frontend.operators.single_node import Numbers, assert_near, single_node
 
 AXIS = np.array(1, np.int64)
 
 
-def numbers(*shape: int, dtype: str = "float32") -> Array:
+def numbers(*shape: int, dtype: str = "float32") -> Numbers:
     return np.random.default_rng(0).uniform(0.5, 2, shape).astype(dtype)
 
 

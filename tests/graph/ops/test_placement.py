@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate
-from foretell.graph.nodes import Array, Attr
+from foretell.graph.nodes import Attr
 from foretell.graph.optable import OPS
 from foretell.ir import dtypes
 from foretell.ir.dtypes import F16, F32, I64
 from foretell.ir.tensor_expr import TensorType
 
+Numbers = npt.NDArray[Any]
 COMBINE = {"none": lambda old, new: new, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def run(op: str, arrays: list[Array], **attrs: Attr) -> list[Array]:
+def run(op: str, arrays: list[Numbers], **attrs: Attr) -> list[Numbers]:
     build = Builder("test")
     feeds = {f"x{number}": array for number, array in enumerate(arrays)}
     values = [build.input(name, TensorType(dtypes.from_numpy(a.dtype), a.shape)) for name, a in feeds.items()]
@@ -24,7 +28,7 @@ def run(op: str, arrays: list[Array], **attrs: Attr) -> list[Array]:
     return list(evaluate(build.finish(results, [f"y{k}" for k in range(len(results))]), feeds).values())
 
 
-def numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
+def numbers(*shape: int, dtype: str = "float32", seed: int = 0) -> Numbers:
     return np.random.default_rng(seed).integers(-9, 9, shape).astype(dtype)
 
 

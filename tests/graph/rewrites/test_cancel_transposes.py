@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.graph.rewrites.cancel_transposes import cancel_transposes
-from foretell.ir.expr import Sym
+from foretell.ir.expr import Dim, Sym
 from tests.graph.build_graphs import Sketch, assert_same_results, check_declines, check_rewrite, operators, text
 
 N = Sym("n", 1)
@@ -66,6 +66,26 @@ def test_reshapes_join() -> None:
     after = cancel_transposes(sketch.graph(there, back))
     assert operators(after) == ["Reshape"] and after.outputs[1] == x
     assert_same_results(sketch.graph(there, back), after)
+
+
+@pytest.mark.parametrize("batch", [(2, 3), (N, 3), (1, 3), (2, 1)], ids=str)
+def test_transposes_between_reshapes_of_whole_groups(batch: tuple[Dim, ...]) -> None:
+    """Batched products of rank 3, as an exporter writes attention over batch and heads."""
+    sketch = Sketch()
+    x = sketch.data(*batch, 5, 7)
+    flat = sketch.op("Reshape", x, shape=(batch[0] * batch[1], 5, 7))
+    y = sketch.op("Reshape", sketch.op("Transpose", flat, perm=(0, 2, 1)), shape=(*batch, 7, 5))
+    # An axis of extent 1 may go either way, and takes a reshape back to its place.
+    check_rewrite(
+        cancel_transposes, sketch.graph(y), ops=["Transpose", "Reshape"] if batch == (2, 1) else ["Transpose"]
+    )
+
+
+def test_declines_reshapes_that_part_what_was_joined_otherwise() -> None:
+    sketch = Sketch()
+    flat = sketch.op("Reshape", sketch.data(2, 6, 5), shape=(12, 5))
+    y = sketch.op("Reshape", sketch.op("Transpose", flat, perm=(1, 0)), shape=(5, 6, 2))
+    check_declines(cancel_transposes, sketch.graph(y))
 
 
 def test_declines_what_moves_a_symbolic_dimension() -> None:

@@ -1,0 +1,1 @@
+"""Stage 8: loop nests come in; LLVM IR, and from it machine code with its run-time support, goes out."""

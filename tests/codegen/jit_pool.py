@@ -1,0 +1,122 @@
+"""A module with a thread pool and tasks to run on it, compiled into this process."""
+
+from __future__ import annotations
+
+import ctypes
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+import numpy as np
+
+from foretell.codegen.control_flow import break_if, loop, variable
+from foretell.codegen.platform_calls import VOID, PlatformCalls
+from foretell.codegen.thread_pool import TASK, PoolFunctions, emit_thread_pool
+from foretell.codegen.types import DOUBLE, I8, I32, I64, POINTER
+
+SMALLEST_NORMAL = 2.0**-1022
+
+
+class JitPool:
+    """The pool's three functions, and the addresses of tasks by name."""
+
+    def __init__(self, *, portable: bool) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        module = ir.Module("pool")
+        module.triple = llvm.get_process_triple()
+        functions = emit_thread_pool(module, portable=portable)
+        emit_tasks(module, functions)
+        machine = llvm.Target.from_triple(module.triple).create_target_machine(opt=2)
+        parsed = llvm.parse_assembly(str(module))
+        parsed.verify()
+        self._engine = llvm.create_mcjit_compiler(parsed, machine)
+        self._engine.finalize_object()
+        pointer = ctypes.c_void_p
+        self.create = ctypes.CFUNCTYPE(pointer, ctypes.c_int32)(self.task("foretell_pool_create"))
+        self.destroy = ctypes.CFUNCTYPE(None, pointer)(self.task("foretell_pool_destroy"))
+        self.parallel_for = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, ctypes.c_int64)(
+            self.task("foretell_parallel_for")
+        )
+        self.flush_denormals = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.task("flush_denormals"))
+
+    def task(self, name: str) -> int:
+        return self._engine.get_function_address(name)
+
+    def run(self, pool: int | None, task: str, array: np.ndarray, count: int) -> None:
+        self.parallel_for(pool, self.task(task), array.ctypes.data, count)
+
+
+def emit_tasks(module: ir.Module, functions: PoolFunctions) -> None:
+    platform = PlatformCalls(module)
+    emit_add_one(module)
+    emit_nested(module, functions)
+    emit_meet(module, platform)
+    emit_flush_denormals(module, platform)
+
+
+def emit_add_one(module: ir.Module) -> None:
+    """The context is an array of i64; every index adds one to its own element, without atomics."""
+    builder, [array, begin, end] = _task(module, "add_one")
+    index = variable(builder, begin)
+    with loop(builder) as done:
+        number = builder.load(index, typ=I64)
+        break_if(builder, builder.icmp_signed(">=", number, end), done)
+        element = builder.gep(array, [number], source_etype=I64)
+        builder.store(builder.add(builder.load(element, typ=I64), I64(1)), element)
+        builder.store(builder.add(number, I64(1)), index)
+    builder.ret_void()
+
+
+def emit_nested(module: ir.Module, functions: PoolFunctions) -> None:
+    """The context is {pool, 8 x i64 for each index}; every index runs `add_one` over its eight, on the same pool."""
+    builder, [context, begin, end] = _task(module, "nested")
+    index = variable(builder, begin)
+    pool = builder.load(context, typ=POINTER)
+    with loop(builder) as done:
+        number = builder.load(index, typ=I64)
+        break_if(builder, builder.icmp_signed(">=", number, end), done)
+        offset = builder.add(I64(1), builder.mul(number, I64(8)))
+        elements = builder.gep(context, [offset], source_etype=I64)
+        builder.call(functions.parallel_for, [pool, module.globals["add_one"], elements, I64(8)])
+        builder.store(builder.add(number, I64(1)), index)
+    builder.ret_void()
+
+
+def emit_meet(module: ir.Module, platform: PlatformCalls) -> None:
+    """The context is {arrived, expected, sleep in us, then for each index its thread and a denormal product}.
+
+    Every index waits until `expected` have arrived, so that as many threads are needed; then all but index 0 sleep.
+    """
+    builder, [context, begin, _] = _task(module, "meet")
+    builder.atomic_rmw("add", context, I64(1), "acq_rel")
+    expected, microseconds = (builder.load(_word(builder, context, I64(word)), typ=I64) for word in (1, 2))
+    with loop(builder) as met:
+        arrived = builder.load_atomic(context, "acquire", 8, typ=I64)
+        break_if(builder, builder.icmp_signed(">=", arrived, expected), met)
+    with builder.if_then(builder.icmp_signed(">", begin, I64(0))):
+        platform.call(builder, "usleep", I32, [builder.trunc(microseconds, I32)])
+    place = _word(builder, context, builder.add(I64(3), builder.mul(begin, I64(2))))
+    builder.store(platform.call(builder, "pthread_self", I64, []), place)
+    half = builder.sitofp(builder.load(_word(builder, context, I64(1)), typ=I64), DOUBLE)
+    product = builder.fdiv(DOUBLE(SMALLEST_NORMAL), half)
+    builder.store(product, builder.gep(place, [I64(8)], source_etype=I8))
+    builder.ret_void()
+
+
+def emit_flush_denormals(module: ir.Module, platform: PlatformCalls) -> None:
+    """void (i64): whether this thread flushes denormals to zero."""
+    function = ir.Function(module, ir.FunctionType(VOID, [I64]), "flush_denormals")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    bit = 15 if platform.architecture == "x86_64" else 24
+    cleared = builder.and_(platform.float_mode(builder), I64(~(1 << bit)))
+    platform.set_float_mode(builder, builder.or_(cleared, builder.shl(function.args[0], I64(bit))))
+    builder.ret_void()
+
+
+def _task(module: ir.Module, name: str) -> tuple[ir.IRBuilder, tuple[ir.Value, ...]]:
+    function = ir.Function(module, TASK, name)
+    return ir.IRBuilder(function.append_basic_block("entry")), function.args
+
+
+def _word(builder: ir.IRBuilder, context: ir.Value, index: ir.Value) -> ir.Value:
+    return builder.gep(context, [index], source_etype=I64)
