@@ -1,18 +1,48 @@
 """The pipeline, one line per step: read this first.
 
-import_model   ONNX file -> graph of canonical operators     (frontend/)
-simplify       graph -> smaller graph, same results           (graph/rewrites/)
+    import_model   ONNX file -> graph of canonical operators     (frontend/)
+    simplify       graph -> smaller graph, same results           (graph/rewrites/)
+    link_program   graph -> loop nests -> machine code -> model   (loops/, codegen/, runtime/)
 """
 
 from __future__ import annotations
 
+import warnings
+
 from foretell.frontend.import_onnx import Shapes, Source, import_onnx
+from foretell.graph.control_flow import is_control_flow
 from foretell.graph.nodes import Graph
 from foretell.graph.simplify import simplify
+from foretell.link_program import is_native, link_program
+from foretell.runtime.session import CompiledModel
 from foretell.support.limits import DEFAULT_LIMITS, Limits
 from foretell.support.progress import Steps
+from foretell.target.resolve import check_runs_here, resolve_target
+from foretell.target.threads import default_threads
 
-__all__ = ["import_model", "simplify"]
+__all__ = ["compile", "import_model", "simplify"]
+
+
+def compile(
+    source: Source,
+    *,
+    target: str = "native",
+    threads: int | None = None,
+    shapes: Shapes | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Steps | None = None,
+) -> CompiledModel:
+    """A model as machine code: call the result with arrays.
+
+    `threads` defaults to what this process may use; `shapes` binds symbolic dimensions of inputs.
+    """
+    resolved = resolve_target(target)
+    check_runs_here(resolved)
+    graph = simplify(import_model(source, shapes=shapes, limits=limits, progress=progress))
+    _warn_of_reference(graph)
+    if progress is not None:
+        progress.step("compile", f"{len(graph.nodes)} nodes for {resolved}")
+    return link_program(graph, resolved, threads or default_threads())
 
 
 def import_model(
@@ -22,3 +52,15 @@ def import_model(
     if progress is not None:
         progress.step("import")
     return import_onnx(source, shapes=shapes, limits=limits).require_graph()
+
+
+def reference_operators(graph: Graph) -> tuple[str, ...]:
+    """Operators of a graph that have no native code and run on the ONNX reference."""
+    slow = [node for node in graph.walk() if not is_native(node) and not is_control_flow(node)]
+    return tuple(sorted({str(node.attrs.get("op_type", node.op)) for node in slow}))
+
+
+def _warn_of_reference(graph: Graph) -> None:
+    names = reference_operators(graph)
+    if names:
+        warnings.warn(f"these operators run on the slow reference path: {', '.join(names)}", stacklevel=3)

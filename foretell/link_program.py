@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foretell.codegen.compile_module import MachineTarget
 from foretell.codegen.emit_kernel import Layout
 from foretell.codegen.emit_program import emit_pool, emit_program
 from foretell.codegen.types import has_native_code
@@ -23,6 +22,7 @@ from foretell.loops.nodes import Kernel, free_symbols
 from foretell.runtime.native_code import POOLS, NativeCode
 from foretell.runtime.program import Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
+from foretell.target.resolve import Target
 
 
 def is_native(node: Node) -> bool:
@@ -31,13 +31,13 @@ def is_native(node: Node) -> bool:
     return OPS[node.op].define is not None and all(has_native_code(value.dtype) for value in values)
 
 
-def link_program(graph: Graph, target: MachineTarget, threads: int = 1) -> CompiledModel:
+def link_program(graph: Graph, target: Target, threads: int = 1) -> CompiledModel:
     """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
-    steps = lower_graph(graph, is_native, target.vector_bytes // 4)
+    steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4)
     slots = _slots(graph, steps)
     numbers = {slot.name: number for number, slot in enumerate(slots)}
     symbols = _symbols(slots, steps)
-    layout = Layout(numbers, {symbol: number for number, symbol in enumerate(symbols)}, target.vector_bytes)
+    layout = Layout(numbers, {symbol: number for number, symbol in enumerate(symbols)}, target.spec.vector_bytes)
     native = [step.kernels for step in steps if isinstance(step, NativeStep)]
     POOLS.load(emit_pool(target))
     code = NativeCode(emit_program(native, layout, target))
@@ -119,7 +119,7 @@ def _native_step(number: int, kernels: Sequence[Kernel], numbers: Mapping[str, i
     return Step(number, None, tuple(reads), tuple(writes), uses)
 
 
-def _fallback(node: Node, target: MachineTarget, threads: int) -> Fallback:
+def _fallback(node: Node, target: Target, threads: int) -> Fallback:
     """How a node without native code is run."""
     present = [value is not None for value in node.inputs]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
 import archspec.cpu
+
+from foretell.target.threads import default_threads
 
 PACKAGES = ("llvmlite", "onnx", "numpy", "ml-dtypes", "archspec")
 
@@ -38,12 +39,5 @@ def describe_environment() -> Environment:
         cpu=cpu.name,
         cpu_family=cpu.generic.name,
         cpu_features=tuple(sorted(cpu.features)),
-        threads=available_threads(),
+        threads=default_threads(),
     )
-
-
-def available_threads() -> int:
-    """CPUs this process may run on (affinity where the system has it)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
-
-@dataclass(frozen=True, slots=True)
-class MachineTarget:
-    """What LLVM generates code for."""
-
-    triple: str
-    cpu: str
-    features: str
-    vector_bytes: int
+from foretell.target.resolve import Target
 
 
 @cache
@@ -25,24 +16,12 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def target_machine(target: MachineTarget) -> llvm.TargetMachine:
-    _initialise()
-    machine = llvm.Target.from_triple(target.triple)
-    return machine.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="default"
-    )
-
-
-def native_machine() -> MachineTarget:
-    _initialise()
-    features = llvm.get_host_cpu_features()
-    wide = 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
-    return MachineTarget(llvm.get_default_triple(), llvm.get_host_cpu_name(), features.flatten(), wide)
-
-
-def compile_module(module: ir.Module, target: MachineTarget) -> bytes:
+def compile_module(module: ir.Module, target: Target) -> bytes:
     """Relocatable object code. Our loops are vectors already, so LLVM's own vectorisers stay off."""
-    machine = target_machine(target)
+    _initialise()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.llvm_features, opt=3, reloc="pic", codemodel="default"
+    )
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     parsed = llvm.parse_assembly(str(module), llvm.create_context())

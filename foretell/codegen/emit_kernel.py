@@ -236,18 +236,22 @@ class _LoopEmitter:
         targets = _reduced_in(body)
         partials = {buffer: self._make_partial(buffer, reduction, wide) for buffer, reduction in targets.items()}
         start: ir.Value = ir.Constant(I64, 0)
-        for step in dict.fromkeys((wide, lanes)):
-            stop = self._multiple_below(count, start, step)
-            self.counted_loop(
-                sym, start, stop, step, lambda step=step: self._vector_body(sym, step, None, body, partials)
-            )
-            start = stop
-            if step == wide and wide != lanes:
-                partials = self._narrowed(partials, wide, lanes)
+        if wide != lanes:
+            start = self._vector_run(sym, start, count, wide, body, partials)
+            partials = self._narrowed(partials, wide, lanes)
+        start = self._vector_run(sym, start, count, lanes, body, partials)
         if not (isinstance(extent, int) and extent % lanes == 0):
             self._remainder(sym, start, count, lanes, body, partials)
         for buffer, partial in partials.items():
             self._join_partial(buffer, partial)
+
+    def _vector_run(
+        self, sym: Sym, start: ir.Value, count: ir.Value, step: int, body: Statement, partials: dict[Buffer, _Partial]
+    ) -> ir.Value:
+        """As many full vectors of `step` lanes as fit between start and count; -> where the rest begins."""
+        stop = self._multiple_below(count, start, step)
+        self.counted_loop(sym, start, stop, step, lambda: self._vector_body(sym, step, None, body, partials))
+        return stop
 
     def _multiple_below(self, count: ir.Value, start: ir.Value, step: int) -> ir.Value:
         """start plus the largest multiple of step that stays within count."""

@@ -7,16 +7,17 @@ from functools import cache
 
 import llvmlite.ir as ir
 
-from foretell.codegen.compile_module import MachineTarget, compile_module
+from foretell.codegen.compile_module import compile_module
 from foretell.codegen.emit_kernel import Layout, emit_kernel
 from foretell.codegen.thread_pool import emit_thread_pool
 from foretell.codegen.types import I64, POINTER
 from foretell.loops.nodes import Kernel
+from foretell.target.resolve import Target
 
 VOID = ir.VoidType()
 
 
-def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: MachineTarget) -> bytes:
+def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> bytes:
     """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
     module = _module(target)
     parallel_for = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3 + [I64]), "foretell_parallel_for")
@@ -31,14 +32,14 @@ def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Mach
 
 
 @cache
-def emit_pool(target: MachineTarget) -> bytes:
+def emit_pool(target: Target) -> bytes:
     """Object code of the thread pool: the same for every program of a target."""
     module = _module(target)
     emit_thread_pool(module)
     return compile_module(module, target)
 
 
-def _module(target: MachineTarget) -> ir.Module:
+def _module(target: Target) -> ir.Module:
     module = ir.Module("foretell")
     module.triple = target.triple
     return module

@@ -54,13 +54,12 @@ def sigmoid(x: Lanes) -> Lanes:
 
 
 def tanh(x: Lanes) -> Lanes:
-    """1 - 2 e / (1 + e), e = e^(-2|x|), where that is above 1/2; below, a + a^3 T(a^2), a = |x|."""
+    """tanh a = 1 - 2 / (1 + e^(2a)), a = |x|, where that is above 1/2; below, a + a^3 T(a^2)."""
     a = absolute(x)
     z = a * a
     small = mad(a * z, polynomial(z, c.TANH[x.format]), a)
-    p, s = exp2_factors(at_most(a, c.TANH_IS_1[x.format]) * (-2 / math.log(2)), c.EXP2[x.format])
-    e = p * s
-    return copysign(select(a < 0.55, small, 1.0 - (e + e) / (e + 1.0)), x)
+    p, s = exp2_factors(at_most(a, c.TANH_IS_1[x.format]) * (2 / math.log(2)), c.EXP2[x.format])
+    return copysign(select(a < 0.55, small, 1.0 - 2.0 / mad(p, s, 1.0)), x)
 
 
 def sinh(x: Lanes) -> Lanes:
@@ -134,6 +133,6 @@ def _expm1_factors(x: Lanes, offset: int = 0) -> tuple[Lanes, Lanes]:
 
 
 def _half_exp(x: Lanes) -> Lanes:
-    """e^|x| / 2, which overflows only where sinh and cosh do."""
-    p, s = _exp_factors(at_most(absolute(x), c.COSH_INFINITE[x.format]))
-    return (0.5 * p) * s * s
+    """e^|x| / 2 = 4 (s + s g) with s = 2^(n-3): it overflows only where sinh and cosh do."""
+    s, g = _expm1_factors(at_most(absolute(x), c.COSH_INFINITE[x.format]), offset=-3)
+    return mad(s, g, s) * 4.0

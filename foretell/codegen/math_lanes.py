@@ -181,9 +181,6 @@ class Lanes:
     def equals(self, other: Number) -> Lanes:
         return self._compare("==", other)
 
-    def is_nan(self) -> Lanes:
-        return self.like(self.builder.fcmp_unordered("uno", self.value, self.value))
-
     def with_element(self, element: ir.Type) -> ir.Type:
         """The type of as many lanes of another element."""
         return element if self.width is None else ir.VectorType(element, self.width)
@@ -215,6 +212,11 @@ def select(condition: Lanes, then: Number, otherwise: Number) -> Lanes:
     assert isinstance(model, Lanes), "one choice must tell the type"
     chosen = condition.builder.select(condition.value, model.lift(then).value, model.lift(otherwise).value)
     return model.like(chosen)
+
+
+def unordered(x: Lanes, y: Lanes) -> Lanes:
+    """Whether either is NaN."""
+    return x.like(x.builder.fcmp_unordered("uno", x.value, y.value))
 
 
 def call_intrinsic(builder: ir.IRBuilder, name: str, *arguments: ir.Value, result: ir.Type | None = None) -> ir.Value:
@@ -328,13 +330,13 @@ def polynomial(x: Lanes, coefficients: Sequence[float]) -> Lanes:
     for one more multiplication.
     """
     if len(coefficients) <= 10:
-        return reduce(lambda sum, c: mad(sum, x, c), reversed(coefficients[:-1]), x.lift(coefficients[-1]))
+        return horner(x, coefficients)
     square = x * x
-    even, odd = (_horner(square, coefficients[start::2]) for start in (0, 1))
-    return mad(odd, x, even)
+    return mad(horner(square, coefficients[1::2]), x, horner(square, coefficients[::2]))
 
 
-def _horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
+def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
+    """c0 + x (c1 + x (c2 + ...)): what to choose where even and odd terms cancel."""
     return reduce(lambda sum, c: mad(sum, x, c), reversed(coefficients[:-1]), x.lift(coefficients[-1]))
 
 

@@ -1,7 +1,7 @@
 """log, log1p and the inverse hyperbolic functions.
 
 A positive number is 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), and its logarithm k ln 2 + log(1 + f), where
-log(1 + f) = f - f^2 / 2 + f^3 P(f). k and f are read from the encoding: adding encode(1) - encode(sqrt(1/2)) to it moves
+log(1 + f) = f + f^2 L(f). k and f are read from the encoding: adding encode(1) - encode(sqrt(1/2)) to it moves
 the boundary between two exponents from 1 to sqrt(1/2).
 """
 
@@ -78,18 +78,18 @@ def _log1p_finite(x: Lanes) -> Lanes:
 
 
 def split(x: Lanes) -> tuple[Lanes, Lanes]:
-    """-k and f of x = 2^k (1 + f) > 0; a denormal x is first brought into range."""
+    """-k and f of x = 2^k (1 + f) > 0; a denormal x is first multiplied by 2^precision."""
     precision = x.format.precision
     is_denormal = x < x.format.smallest_normal
-    minus_k, f = split_normal(select(is_denormal, x * 2.0**precision, x))
-    return minus_k + select(is_denormal, x.lift(float(precision)), 0.0), f
+    scaled = select(is_denormal, x * 2.0**precision, x)
+    return split_normal(scaled, zero=select(is_denormal, x.lift(_zero(x) + precision), _zero(x)))
 
 
-def split_normal(x: Lanes) -> tuple[Lanes, Lanes]:
-    """-k and f of a normal x = 2^k (1 + f) > 0."""
+def split_normal(x: Lanes, zero: Lanes | None = None) -> tuple[Lanes, Lanes]:
+    """-k and f of a normal x = 2^k (1 + f) > 0. `zero` is what stands for k = 0; see `_minus_exponent`."""
     moved = _moved(x)
     m = ((moved & ((1 << x.format.stored) - 1)) + x.format.encode(_SQRT_HALF)).as_float()
-    return _minus_exponent(moved), m - 1.0
+    return _minus_exponent(moved, zero), m - 1.0
 
 
 def _moved(x: Lanes) -> Lanes:
@@ -97,15 +97,20 @@ def _moved(x: Lanes) -> Lanes:
     return x.bits() + (x.format.encode(1.0) - x.format.encode(_SQRT_HALF))
 
 
-def _minus_exponent(moved: Lanes) -> Lanes:
-    """-k as a float, +0 for k = 0: the exponent field is laid into the low bits of `shifter`."""
+def _minus_exponent(moved: Lanes, zero: Lanes | None = None) -> Lanes:
+    """-k as a float, +0 for k = 0: in the low bits of `shifter` the exponent field is a float, to subtract from `zero`."""
     f = moved.format
-    return (f.shifter + f.bias) - ((moved >> f.stored) | f.encode(f.shifter)).as_float()
+    field = ((moved >> f.stored) | f.encode(f.shifter)).as_float()
+    return _zero(moved) - field if zero is None else zero - field
+
+
+def _zero(x: Lanes) -> float:
+    """The exponent field of k = 0 in the low bits of `shifter`."""
+    return x.format.shifter + x.format.bias
 
 
 def _log_sum(minus_k: Lanes, f: Lanes) -> Lanes:
-    """k ln 2 + f - f^2 / 2 + f^3 P(f), smallest terms first. Every product with -k = +0 is -0, so that f = -0 gives -0."""
-    high, low = c.LN2[f.format]
-    z = f * f
-    tail = mad(f * z, polynomial(f, c.LOG[f.format]), minus_k * -low)
-    return mad(minus_k, -high, f + mad(z, -0.5, tail))
+    """k ln 2 + (f + f^2 L(f)), smallest terms first. A product with -k = +0 is -0, so that f = -0 gives -0."""
+    ln2, ln2_low = c.LN2[f.format]
+    tail = mad(f * f, polynomial(f, c.LOG[f.format]), minus_k * -ln2_low)
+    return mad(minus_k, -ln2, f + tail)

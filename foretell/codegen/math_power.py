@@ -21,16 +21,15 @@ from foretell.codegen.math_lanes import (
     polynomial,
     repeat_while,
     select,
+    unordered,
 )
 from foretell.codegen.math_logarithm import split, split_normal
 
 
 def pow(x: Lanes, y: Lanes) -> Lanes:
-    """|x|^y = e^(y log |x|), with the sign of x where y is odd, and the special cases of IEEE 754 (9.2.1)."""
-    f = x.format
-    a = absolute(x)
-    y_or_nan = select(x.is_nan(), x, y)
-    power = (_pow_float32 if f is FLOAT32 else _pow_float64)(a, y_or_nan)
+    """|x|^y = e^(y log |x|), negative where x is and y is odd, with the special cases of IEEE 754 (9.2.1)."""
+    bits, a = x.format.bits, absolute(x)
+    power = (_pow_float32 if bits == 32 else _pow_float64)(a, y)
     grows = (a > 1.0) ^ (y < 0.0)
     power = select(a.equals(0.0) | a.equals(INFINITY), select(grows, x.lift(INFINITY), 0.0), power)
     power = select(a.equals(1.0), 1.0, power)
@@ -38,9 +37,9 @@ def pow(x: Lanes, y: Lanes) -> Lanes:
     half = y * 0.5
     is_integer = intrinsic("floor", y).equals(y)
     is_odd = is_integer & ~intrinsic("floor", half).equals(half)
-    sign = select(is_odd, x.bits() & (1 << (f.bits - 1)), 0)
-    signed = (power.bits() ^ sign).as_float()
-    signed = select((x < 0.0) & (a < INFINITY) & ~is_integer, NAN, signed)
+    sign = select(is_odd, x.bits() & (1 << (bits - 1)), 0)
+    is_undefined = unordered(x, y) | ((x < 0.0) & (a < INFINITY) & ~is_integer)
+    signed = select(is_undefined, NAN, (power.bits() ^ sign).as_float())
     return select(y.equals(0.0) | x.equals(1.0), 1.0, signed)
 
 

@@ -22,6 +22,7 @@ from foretell.codegen.math_lanes import (
     absolute,
     copysign,
     fma,
+    horner,
     mad,
     polynomial,
     select,
@@ -74,7 +75,7 @@ def atan(x: Lanes) -> Lanes:
     is_large = a > 1.0
     t = select(is_large, 1.0, a) / select(is_large, a, 1.0)
     z = t * t
-    correction = (t * z) * polynomial(z, c.ATAN[x.format])
+    correction = (t * z) * horner(z, c.ATAN[x.format])
     high, low = c.HALF_PI[x.format]
     return copysign(select(is_large, high - (t + (correction - low)), t + correction), x)
 

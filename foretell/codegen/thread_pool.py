@@ -84,12 +84,10 @@ class Field:
         """An atomic `add`, `sub`, `and`, `or` or `xchg`; -> the old value."""
         return builder.atomic_rmw(operation, self.address(builder, pool), self.type(value), ordering)
 
-    def replace(
-        self, builder: ir.IRBuilder, pool: ir.Value, old: ir.Value, new: ir.Value, ordering: str
-    ) -> tuple[ir.Value, ir.Value]:
-        """Compare and swap; -> (the value that was there, whether it was `old`)."""
+    def replace(self, builder: ir.IRBuilder, pool: ir.Value, old: ir.Value, new: ir.Value, ordering: str) -> ir.Value:
+        """Compare and swap; -> whether `old` was there."""
         pair = builder.cmpxchg(self.address(builder, pool), old, new, ordering, "monotonic")
-        return builder.extract_value(pair, 0), builder.extract_value(pair, 1)
+        return builder.extract_value(pair, 1)
 
 
 # Written when workers start, then only read.
@@ -149,7 +147,7 @@ def emit_run_claims(module: ir.Module) -> ir.Function:
         break_if(builder, builder.icmp_signed("<=", left, I64(0)), done)
         share = builder.udiv(left, shares)
         end = builder.add(begin, builder.select(builder.icmp_signed("<", share, I64(1)), I64(1), share))
-        _, claimed = NEXT.replace(builder, pool, begin, end, "monotonic")
+        claimed = NEXT.replace(builder, pool, begin, end, "monotonic")
         with builder.if_then(claimed):
             builder.call(task, [context, begin, end])
     builder.ret_void()
@@ -179,7 +177,7 @@ def emit_enter(module: ir.Module, platform: PlatformCalls, leave: ir.Function) -
 
     def is_called(state: ir.Value) -> ir.Value:
         is_new = builder.icmp_signed("!=", _epoch(builder, state), served)
-        return builder.and_(is_new, _has(builder, state, OPEN | STOP))
+        return builder.or_(builder.and_(is_new, _has(builder, state, OPEN)), _has(builder, state, STOP))
 
     with loop(builder):
         with loop(builder) as called:
@@ -240,7 +238,7 @@ def emit_start(module: ir.Module, platform: PlatformCalls, worker: ir.Function) 
         builder.ret(I1(1))
     with builder.if_then(builder.icmp_signed("==", owner, starting)):
         builder.ret(I1(0))
-    _, is_ours = PROCESS.replace(builder, pool, owner, starting, "acquire")
+    is_ours = PROCESS.replace(builder, pool, owner, starting, "acquire")
     with builder.if_then(builder.not_(is_ours)):
         builder.ret(I1(0))
     # After a fork these hold whatever the parent's threads were doing.
@@ -272,7 +270,7 @@ def emit_parallel_for(
     is_marked = builder.load_atomic(MARKER.load(builder, pool), "acquire", 4, typ=I32)
     with builder.if_then(builder.icmp_signed("==", is_marked, I32(0))):
         alone_if(builder.not_(builder.call(start, [pool])))
-    _, is_free = BUSY.replace(builder, pool, I32(0), I32(1), "acquire")
+    is_free = BUSY.replace(builder, pool, I32(0), I32(1), "acquire")
     alone_if(builder.not_(is_free))
     _publish(builder, platform, pool, task, context, count)
     builder.call(run_claims, [pool])

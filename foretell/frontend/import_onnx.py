@@ -593,8 +593,9 @@ class Scope:
         if body is not None:
             try:
                 results = self.expand_function(body, node.proto, node.inputs, node.attributes_with_defaults)
-            except Unsupported:
-                # Where the body needs to know more than the operator does, the reference still runs the operator.
+            except (Unsupported, InvalidNode):
+                # Where the body needs to know more than the operator does, or is wrong itself (AffineGrid's is for a
+                # batch of one), the reference still runs the operator.
                 del self.builder.nodes[start:]
             else:
                 on_reference = any(added.op == "Onnx" for added in self.builder.nodes[start:])

@@ -43,7 +43,7 @@ LEAST_PARALLEL = 16
 
 def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
     """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32."""
-    clusters = _clusters([stage for stage in stages if not any(axis.extent == 0 for axis in stage.axes)], kept)
+    clusters = _clusters([stage for stage in stages if not _is_empty(stage)], kept)
     home = {stage.buffer: number for number, cluster in enumerate(clusters) for stage in cluster.stages}
     shared = {
         load.source
@@ -52,7 +52,12 @@ def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) ->
         for load in loads_in(stage.body)
         if isinstance(load.source, Buffer) and home.get(load.source, number) != number
     }
-    return [_nest(cluster, kept | shared, lanes) for cluster in clusters]
+    empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
+    return [*empty, *(_nest(cluster, kept | shared, lanes) for cluster in clusters)]
+
+
+def _is_empty(stage: TensorStage) -> bool:
+    return any(axis.extent == 0 for axis in stage.axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def _shared_depth(stages: tuple[TensorStage, ...]) -> int:
         for load in loads_in(stage.body):
             if load.source in own:
                 same = [index == axis.sym for index, axis in zip(load.indices, stage.axes, strict=False)]
-                depth = min(depth, (same + [False]).index(False))
+                depth = min(depth, [*same, False].index(False))
     return depth
 
 

@@ -49,15 +49,11 @@ def buffer_of(value: Value) -> Buffer:
 
 def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int) -> NativeStep:
     inside = {value for node in nodes for value in node.outputs}
-    own = set(nodes_identity(nodes))
+    own = {id(node) for node in nodes}
     read_elsewhere = {
         value for node in graph.nodes if id(node) not in own for value in node.present_inputs if value in inside
     }
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
     stages = split_at_conditions(inline(flatten(nodes, buffer_of), kept))
-    partly = frozenset(stage.buffer for stage in stages if any(i != a.sym for i, a in zip(stage.place, stage.axes)))
-    return NativeStep(tuple(lower(stages, kept | partly, lanes)))
-
-
-def nodes_identity(nodes: Sequence[Node]) -> list[int]:
-    return [id(node) for node in nodes]
+    in_parts = frozenset(stage.buffer for stage in stages if stage.place != tuple(axis.sym for axis in stage.axes))
+    return NativeStep(tuple(lower(stages, kept | in_parts, lanes)))

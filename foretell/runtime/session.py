@@ -113,7 +113,7 @@ class CompiledModel:
 
     def run_checked(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> list[Array]:
         """The same for arrays of the right types that may lie anywhere in memory."""
-        return self.run_arrays([_aligned(array) for array in inputs], outer)
+        return self.run_arrays([_aligned(np.asarray(array)) for array in inputs], outer)
 
     def _run_planned(
         self, inputs: Sequence[Array], symbols: Mapping[Sym, int], out: Mapping[str, Array]

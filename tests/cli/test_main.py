@@ -12,8 +12,9 @@ from foretell.cli.main import main
 from foretell.cli.output import Output
 from foretell.report.tables import table
 from foretell.support.errors import InvalidModel
+from foretell.target.threads import default_threads
 
-COMMANDS = ("check", "explain", "run", "env")
+COMMANDS = ("check", "explain", "run", "env", "targets")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,11 +78,22 @@ def test_env(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["ok"] is True
-    assert facts["threads"] == environment.available_threads() >= 1
+    assert facts["threads"] == default_threads() >= 1
     assert set(facts["packages"]) == set(environment.PACKAGES)
     assert main(["env", "-v"]) == 0
     text = capsys.readouterr().out
     assert facts["cpu"] in text and "features" in text
+
+
+def test_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["targets", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert {"znver3", "neoverse-n1"} <= {target["name"] for target in facts["targets"]}
+    assert facts["aliases"]["zen3"] == "znver3"
+    assert main(["targets"]) == 0
+    text = capsys.readouterr().out
+    assert "sapphirerapids" in text
+    assert text.endswith(f"native is {facts['native']['resolved']}\n")
 
 
 def test_python_dash_m() -> None:

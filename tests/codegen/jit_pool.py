@@ -93,6 +93,7 @@ def emit_meet(module: ir.Module, platform: PlatformCalls) -> None:
     with loop(builder) as met:
         arrived = builder.load_atomic(context, "acquire", 8, typ=I64)
         break_if(builder, builder.icmp_signed(">=", arrived, expected), met)
+        platform.call(builder, "sched_yield", I32, [])
     with builder.if_then(builder.icmp_signed(">", begin, I64(0))):
         platform.call(builder, "usleep", I32, [builder.trunc(microseconds, I32)])
     place = _word(builder, context, builder.add(I64(3), builder.mul(begin, I64(2))))

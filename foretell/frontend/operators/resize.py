@@ -1,63 +1,32 @@
-"""ONNX Resize and Upsample: along each axis an interpolation with tables that are known at import.
-
-Coordinates and weights are computed as onnx's reference computes them, in float64 and from the exact scale, so that
-a choice between two neighbours falls as it does there.
-"""
+"""ONNX Resize and Upsample: along each axis a gather, or an interpolation by tables that are known at import."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isclose, isfinite
 
 import numpy as np
-import numpy.typing as npt
 
 from foretell.frontend.onnx_node import OnnxNode, normal_axes
 from foretell.frontend.operators.importer import Importer
+from foretell.frontend.operators.resize_tables import (
+    Interpolation,
+    ResizedAxis,
+    interpolation_tables,
+    kernel_offsets,
+    nearest_places,
+    outside_input,
+)
 from foretell.graph.build import Builder
 from foretell.graph.interpret import highest, lowest
 from foretell.graph.nodes import Value
 from foretell.ir.dtypes import BOOL, F32, F64, DType
-from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import TensorType
 
 MAX_TABLE_ELEMENTS = 1 << 21
 """Larger tables are not made at import: the reference serves."""
 MAX_REPEATS = 1 << 12
 """Scale up to which an axis of unknown extent is repeated."""
-
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """What all axes of one Resize share. `transform` and `nearest` name ONNX's modes."""
-
-    mode: str
-    transform: str = "asymmetric"
-    nearest: str = "floor"
-    coefficient: float = -0.75
-    antialias: bool = False
-    exclude_outside: bool = False
-    extrapolation: float = 0.0
-
-    @property
-    def radius(self) -> int:
-        """How far the interpolation kernel reaches."""
-        return 2 if self.mode == "cubic" else 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """How one axis is resized; `region` is its part of the roi."""
-
-    axis: int
-    extent: Dim
-    length: Dim
-    scale: float
-    region: tuple[float, float] = (0.0, 1.0)
-
 
 # --- what the node asks for ----------------------------------------------------------------------------------
 
@@ -68,13 +37,13 @@ def _resize(node: OnnxNode) -> Value | None:
     return None if axes is None else _resized(node, x, axes, rule)
 
 
-def _rule(node: OnnxNode) -> _Rule:
+def _rule(node: OnnxNode) -> Interpolation:
     mode = node.text("mode", "nearest")
     if mode not in ("nearest", "linear", "cubic"):
         raise ValueError(f"unknown mode {mode!r}")
     if node.version < 11:
-        return _Rule(mode, nearest="simple")
-    rule = _Rule(
+        return Interpolation(mode, nearest="simple")
+    rule = Interpolation(
         mode,
         node.text("coordinate_transformation_mode", "half_pixel"),
         node.text("nearest_mode", "round_prefer_floor"),
@@ -88,7 +57,7 @@ def _rule(node: OnnxNode) -> _Rule:
     return rule
 
 
-def _requested(node: OnnxNode, x: Value, rule: _Rule) -> list[_Axis] | None:
+def _requested(node: OnnxNode, x: Value, rule: Interpolation) -> list[ResizedAxis] | None:
     """The axes to resize since operator set 11: scales or sizes, for all axes or some."""
     given = node.ints("axes")
     positions = tuple(range(x.type.rank)) if given is None else normal_axes(given, x.type.rank)
@@ -104,52 +73,52 @@ def _is_absent(node: OnnxNode, number: int) -> bool:
     return value is None or value.type.elements == 0
 
 
-def _scaled(node: OnnxNode, x: Value, positions: tuple[int, ...], number: int) -> list[_Axis] | None:
+def _scaled(node: OnnxNode, x: Value, positions: tuple[int, ...], number: int) -> list[ResizedAxis] | None:
     array = node.array(number)
     return None if array is None else _by_scales(x, positions, [float(scale) for scale in array.reshape(-1)])
 
 
-def _by_scales(x: Value, positions: tuple[int, ...], scales: list[float]) -> list[_Axis] | None:
+def _by_scales(x: Value, positions: tuple[int, ...], scales: list[float]) -> list[ResizedAxis] | None:
     """An axis of unknown extent can be kept, or repeated a whole number of times."""
     if len(scales) != len(positions) or not all(isfinite(scale) and scale > 0 for scale in scales):
         raise ValueError(f"scales {scales} do not fit {x.type}")
-    axes: list[_Axis] = []
+    axes: list[ResizedAxis] = []
     for axis, scale in zip(positions, scales, strict=True):
         extent = x.shape[axis]
         if isinstance(extent, int):
-            axes.append(_Axis(axis, extent, int(extent * scale), scale))
+            axes.append(ResizedAxis(axis, extent, int(extent * scale), scale))
         elif scale.is_integer():
-            axes.append(_Axis(axis, extent, extent * int(scale), scale))
+            axes.append(ResizedAxis(axis, extent, extent * int(scale), scale))
         else:
             return None
     return axes
 
 
-def _sized(node: OnnxNode, x: Value, positions: tuple[int, ...]) -> list[_Axis] | None:
+def _sized(node: OnnxNode, x: Value, positions: tuple[int, ...]) -> list[ResizedAxis] | None:
     sizes, policy = node.dims(3), node.text("keep_aspect_ratio_policy", "stretch")
     if sizes is None:
         return None
     if len(sizes) != len(positions) or any(isinstance(size, int) and size < 0 for size in sizes):
         raise ValueError(f"sizes {sizes} do not fit {x.type}")
-    axes: list[_Axis] = []
+    axes: list[ResizedAxis] = []
     for axis, size in zip(positions, sizes, strict=True):
         extent, times = x.shape[axis], size // x.shape[axis] if x.shape[axis] != 0 else 1
         if isinstance(extent, int) and isinstance(size, int):
-            axes.append(_Axis(axis, extent, size, size / extent if extent else 1.0))
+            axes.append(ResizedAxis(axis, extent, size, size / extent if extent else 1.0))
         elif isinstance(times, int) and times * extent == size:
-            axes.append(_Axis(axis, extent, size, float(times)))
+            axes.append(ResizedAxis(axis, extent, size, float(times)))
         else:
             return None
     return axes if policy == "stretch" else _in_proportion(axes, policy)
 
 
-def _in_proportion(axes: list[_Axis], policy: str) -> list[_Axis] | None:
+def _in_proportion(axes: list[ResizedAxis], policy: str) -> list[ResizedAxis] | None:
     """All axes by the smallest or largest of the scales, lengths rounded half up."""
     if policy not in ("not_larger", "not_smaller"):
         raise ValueError(f"unknown keep_aspect_ratio_policy {policy!r}")
     scales = [axis.scale for axis in axes]
     scale = min(scales, default=1.0) if policy == "not_larger" else max(scales, default=1.0)
-    kept: list[_Axis] = []
+    kept: list[ResizedAxis] = []
     for axis in axes:
         if not isinstance(axis.extent, int):
             return None
@@ -157,7 +126,7 @@ def _in_proportion(axes: list[_Axis], policy: str) -> list[_Axis] | None:
     return kept
 
 
-def _cropped(node: OnnxNode, axes: list[_Axis]) -> list[_Axis] | None:
+def _cropped(node: OnnxNode, axes: list[ResizedAxis]) -> list[ResizedAxis] | None:
     """The axes with their regions of interest: all starts, then all ends."""
     if _is_absent(node, 1):
         raise ValueError("tf_crop_and_resize needs a roi")
@@ -168,7 +137,7 @@ def _cropped(node: OnnxNode, axes: list[_Axis]) -> list[_Axis] | None:
     if len(numbers) != 2 * len(axes) or not all(isfinite(number) for number in numbers):
         raise ValueError(f"roi {numbers} does not fit {len(axes)} axes")
     starts, ends = numbers[: len(axes)], numbers[len(axes) :]
-    return [replace(axis, region=region) for axis, *region in zip(axes, starts, ends, strict=True)]
+    return [replace(axis, region=(start, end)) for axis, start, end in zip(axes, starts, ends, strict=True)]
 
 
 def _upsample(node: OnnxNode) -> Value | None:
@@ -177,7 +146,7 @@ def _upsample(node: OnnxNode) -> Value | None:
     axes = _scaled(node, x, positions, 1) if scales is None else _by_scales(x, positions, list(scales))
     if axes is not None and any(axis.scale < 1 for axis in axes):
         raise ValueError(f"Upsample by scales {[axis.scale for axis in axes]}, which must be 1 or more")
-    rule = _Rule(node.text("mode", "nearest"))
+    rule = Interpolation(node.text("mode", "nearest"))
     if rule.mode not in ("nearest", "linear"):
         raise ValueError(f"unknown mode {rule.mode!r}")
     return None if axes is None else _resized(node, x, axes, rule)
@@ -186,7 +155,7 @@ def _upsample(node: OnnxNode) -> Value | None:
 # --- the nodes that do it ------------------------------------------------------------------------------------
 
 
-def _resized(node: OnnxNode, x: Value, axes: list[_Axis], rule: _Rule) -> Value | None:
+def _resized(node: OnnxNode, x: Value, axes: list[ResizedAxis], rule: Interpolation) -> Value | None:
     """Nearest moves elements; the other modes compute in a float type that holds the elements, and round once."""
     shape = list(x.shape)
     for axis in axes:
@@ -208,7 +177,7 @@ def _resized(node: OnnxNode, x: Value, axes: list[_Axis], rule: _Rule) -> Value 
     return build.cast(y, x.dtype)
 
 
-def _is_identity(axis: _Axis, rule: _Rule) -> bool:
+def _is_identity(axis: ResizedAxis, rule: Interpolation) -> bool:
     if axis.extent != axis.length:
         return False
     whole = isclose(axis.region[0], 0.0) and isclose(axis.region[1], 1.0)
@@ -222,14 +191,14 @@ def _interpolation_dtype(dtype: DType) -> DType | None:
     return F64 if dtype.bits == 64 or dtype.is_integer else F32
 
 
-def _can_do(axis: _Axis, rule: _Rule) -> bool:
+def _can_do(axis: ResizedAxis, rule: Interpolation) -> bool:
     if isinstance(axis.extent, int) and isinstance(axis.length, int):
-        taps = 1 if rule.mode == "nearest" else len(_offsets(axis, rule))
+        taps = 1 if rule.mode == "nearest" else len(kernel_offsets(axis, rule))
         return axis.length * taps <= MAX_TABLE_ELEMENTS
     return _is_repetition(axis, rule)
 
 
-def _is_repetition(axis: _Axis, rule: _Rule) -> bool:
+def _is_repetition(axis: ResizedAxis, rule: Interpolation) -> bool:
     """Whether y[o] = x[o // scale] for any extent.
 
     Where x_original(o + scale) = x_original(o) + 1, the places of three periods show it for all.
@@ -238,19 +207,19 @@ def _is_repetition(axis: _Axis, rule: _Rule) -> bool:
         return False
     times = int(axis.scale)
     sample = replace(axis, extent=3, length=3 * times)
-    return bool(np.array_equal(_nearest_places(sample, rule), np.arange(3 * times) // times))
+    return bool(np.array_equal(nearest_places(sample, rule), np.arange(3 * times) // times))
 
 
-def _resize_axis(build: Builder, x: Value, axis: _Axis, rule: _Rule) -> Value:
+def _resize_axis(build: Builder, x: Value, axis: ResizedAxis, rule: Interpolation) -> Value:
     if not isinstance(axis.extent, int) or not isinstance(axis.length, int):
         return _repeat(build, x, axis.axis, int(axis.scale))
     if rule.mode == "nearest" or axis.length == 0:
-        y = build.op("Gather", x, build.constant(_nearest_places(axis, rule)), axis=axis.axis)
+        y = build.op("Gather", x, build.constant(nearest_places(axis, rule)), axis=axis.axis)
     else:
-        places, weights = _tables(axis, rule)
+        places, weights = interpolation_tables(axis, rule)
         tables = build.constant(places), build.constant(weights.astype(x.dtype.numpy))
         y = build.op("Resample", x, *tables, axis=axis.axis)
-    outside = _outside(axis, rule)
+    outside = outside_input(axis, rule)
     if not outside.any():
         return y
     mask = build.constant(outside.reshape(-1, *(1,) * (x.type.rank - 1 - axis.axis)))
@@ -271,116 +240,6 @@ def _representable(value: float, dtype: DType) -> float | int:
     if dtype.is_float or dtype is BOOL:
         return value
     return int(min(max(np.nan_to_num(np.rint(value)), lowest(dtype)), highest(dtype)))
-
-
-# --- tables --------------------------------------------------------------------------------------------------
-
-
-def _numbers(axis: _Axis) -> tuple[int, int]:
-    assert isinstance(axis.extent, int) and isinstance(axis.length, int)
-    return axis.extent, axis.length
-
-
-def _coordinates(axis: _Axis, rule: _Rule) -> Floats:
-    """Where in the input each element of the result lies; `width` is its length before it was rounded down."""
-    (extent, length), scale = _numbers(axis), axis.scale
-    here, width = np.arange(length, dtype=np.float64), scale * extent
-    if length == 0:
-        return here
-    match rule.transform:
-        case "half_pixel":
-            return (here + 0.5) / scale - 0.5
-        case "half_pixel_symmetric":
-            return extent / 2 * (1 - length / width) + (here + 0.5) / scale - 0.5
-        case "pytorch_half_pixel":
-            # As ONNX and onnxruntime say; the reference has -0.5 for a single element, which only a cubic can tell.
-            return (here + 0.5) / scale - 0.5 if length > 1 else np.zeros(length)
-        case "asymmetric":
-            return here / scale
-        case "tf_half_pixel_for_nn":
-            return (here + 0.5) / scale
-        case "align_corners":
-            return here * (extent - 1) / (width - 1) if length > 1 else np.zeros(length)
-        case "tf_crop_and_resize":
-            start, end = axis.region
-            step = here / (length - 1) if length > 1 else np.full(length, 0.5)
-            return (start + step * (end - start)) * (extent - 1)
-        case unknown:
-            raise ValueError(f"unknown coordinate_transformation_mode {unknown!r}")
-
-
-def _outside(axis: _Axis, rule: _Rule) -> npt.NDArray[np.bool_]:
-    """Which elements of the result lie outside of the input, where that is not taken as the edge."""
-    extent, length = _numbers(axis)
-    if rule.transform != "tf_crop_and_resize":
-        return np.zeros(length, np.bool_)
-    places = _coordinates(axis, rule)
-    return (places < 0) | (places > extent - 1)
-
-
-def _neighbourhood(axis: _Axis, rule: _Rule) -> tuple[Places, Floats]:
-    """(the place left of each coordinate, the distance from it): an integer coordinate is at distance 1."""
-    # Rounded as the reference rounds, which adds the padding in front: 1.0000000000000002 becomes 1.
-    coordinates = _coordinates(axis, rule) + rule.radius - rule.radius
-    left = np.ceil(coordinates) - 1
-    return left.astype(np.int64), coordinates - left
-
-
-def _nearest_places(axis: _Axis, rule: _Rule) -> Places:
-    left, distance = _neighbourhood(axis, rule)
-    match rule.nearest:
-        case "round_prefer_floor":
-            right = distance > 0.5
-        case "round_prefer_ceil":
-            right = distance >= 0.5
-        case "floor":
-            right = distance == 1
-        case "ceil":
-            right = np.ones_like(distance, np.bool_)
-        case "simple":
-            # As onnxruntime has it where operator set 10 does not say.
-            right = (distance == 1) | (axis.scale < 1)
-        case unknown:
-            raise ValueError(f"unknown nearest_mode {unknown!r}")
-    return np.clip(left + right, 0, _numbers(axis)[0] - 1)
-
-
-def _stretch(axis: _Axis, rule: _Rule) -> float:
-    """Antialiasing widens the kernel of a reduction to cover all of the input."""
-    return min(axis.scale, 1.0) if rule.antialias else 1.0
-
-
-def _offsets(axis: _Axis, rule: _Rule) -> range:
-    """Places under the kernel, counted from the one left of the coordinate."""
-    if axis.length == 0:
-        return range(0)
-    first = int(np.floor(-rule.radius / _stretch(axis, rule))) + 1
-    return range(first, 2 - first)
-
-
-def _tables(axis: _Axis, rule: _Rule) -> tuple[Places, Floats]:
-    """For each element of the result the places it is computed from, and their weights."""
-    (extent, _), (left, distance) = _numbers(axis), _neighbourhood(axis, rule)
-    offsets = np.asarray(_offsets(axis, rule))
-    places = left[:, None] + offsets
-    weights = _kernel(np.abs(offsets - distance[:, None]) * _stretch(axis, rule), rule)
-    if rule.antialias:
-        weights /= weights.sum(axis=1, keepdims=True)
-    if rule.exclude_outside:
-        weights[(places < 0) | (places >= extent)] = 0
-        total = weights.sum(axis=1, keepdims=True)
-        weights /= np.where(total == 0, 1, total)
-    return np.clip(places, 0, extent - 1), weights
-
-
-def _kernel(distance: Floats, rule: _Rule) -> Floats:
-    """The weight of an element by its distance: a tent, or cubic convolution (doi 10.1109/TASSP.1981.1163711)."""
-    if rule.mode == "linear":
-        return np.maximum(0, 1 - distance)
-    a, d = rule.coefficient, distance
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
 RESIZE_IMPORTERS: dict[str, Importer] = {"Resize": _resize, "Upsample": _upsample}

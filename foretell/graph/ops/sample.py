@@ -55,6 +55,11 @@ def _as(value: Scalar, dtype: DType) -> Scalar:
     return value if dtype_of(value) == dtype else Cast(value, dtype)
 
 
+def _differ(left: Dim, right: Dim) -> bool:
+    """Whether two dimensions are known to be different."""
+    return isinstance(left, int) and isinstance(right, int) and left != right
+
+
 # --- neighbours of a coordinate ------------------------------------------------------------------------------
 
 
@@ -122,10 +127,9 @@ def _pixel(x: TensorType, lead: tuple[Dim, ...], places: list[Scalar], zeros: bo
 
 def infer_grid_sample(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
     x, grid = present(operands[0]), present(operands[1])
-    if x.rank < 3 or grid.rank != x.rank or grid.shape[-1] != x.rank - 2:
+    if x.rank < 3 or grid.rank != x.rank or _differ(grid.shape[-1], x.rank - 2):
         raise ValueError(f"the grid {grid} does not fit {x}")
-    batch, other = x.shape[0], grid.shape[0]
-    if isinstance(batch, int) and isinstance(other, int) and batch != other:
+    if _differ(x.shape[0], grid.shape[0]):
         raise ValueError(f"{x} and the grid {grid} differ in their batch")
     if any(extent == 0 for extent in x.shape[2:]):
         raise ValueError(f"nothing to sample in {x}")
@@ -184,9 +188,7 @@ def _check_rows(name: str, operand: TensorType | None, x: TensorType, rows: Dim,
     if operand is None:
         return
     wanted = (x.shape[0], rows, *space)
-    if operand.rank != len(wanted) or any(
-        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(operand.shape, wanted, strict=True)
-    ):
+    if operand.rank != len(wanted) or any(map(_differ, operand.shape, wanted)):
         raise ValueError(f"the {name} {operand} of a DeformConv should have the shape {wanted}")
 
 
@@ -195,9 +197,9 @@ def infer_deform_conv(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...
     group, offset_group = int_attr(attrs, "group"), int_attr(attrs, "offset_group")
     if x.rank < 3 or x.rank != w.rank:
         raise ValueError(f"DeformConv needs data and weights of one rank, at least 3; got {x} and {w}")
-    if isinstance(x.shape[1], int) and (x.shape[1] != w.shape[1] * group or x.shape[1] % offset_group):
+    if _differ(x.shape[1], w.shape[1] * group) or _differ(x.shape[1] % offset_group, 0):
         raise ValueError(f"{x} and {w} do not divide into {group} and {offset_group} groups")
-    if isinstance(w.shape[0], int) and w.shape[0] % group:
+    if _differ(w.shape[0] % group, 0):
         raise ValueError(f"{w.shape[0]} output channels do not divide into {group} groups")
     space = tuple(
         window_extent(extent, kernel, stride, dilation, before + after)
@@ -287,7 +289,7 @@ def _columns(operands: Operands, attrs: Attrs, out: TensorType) -> Stage:
 
 
 def _infer_roi(x: TensorType, rois: TensorType, columns: int, shape: tuple[int, ...]) -> tuple[TensorType, ...]:
-    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != columns or len(shape) != 2 or min(shape) < 1:
+    if x.rank != 4 or rois.rank != 2 or _differ(rois.shape[1], columns) or len(shape) != 2 or min(shape) < 1:
         raise ValueError(f"{x} pooled to {shape} needs rank 4 and regions of {columns} numbers, not {rois}")
     return (TensorType(x.dtype, (rois.shape[0], x.shape[1], *shape)),)
 

@@ -44,10 +44,21 @@ def test_names_of_grid_modes(opset: int, mode: str) -> None:
 
 def test_a_volume_of_symbolic_shape() -> None:
     arrays = [numbers(2, 2, 3, 2, 4), numbers(2, 2, 3, 2, 3, seed=1)]
-    node = single_node("GridSample", arrays, opset=20, symbolic=False)
-    assert_near(node.run(), node.by_reference(), 1e-3)
-    graph = single_node("GridSample", arrays, opset=20, mode="nearest").native_graph()
-    assert [node.op for node in graph.nodes] == ["GridSample"]
+    for padding in ("zeros", "border", "reflection"):
+        node = single_node("GridSample", arrays, opset=20, symbolic=True, padding_mode=padding)
+        assert_near(node.run(), node.by_reference(), 1e-3)
+
+
+def test_symbolic_shapes() -> None:
+    arrays = [numbers(1, 2, 4, 5), numbers(2, 2, 1, 1), numbers(1, 2, 4, 5)]
+    node = single_node("DeformConv", arrays, opset=19, symbolic=True, constants=[1])
+    assert_near(node.run(), node.by_reference())
+    rois = np.array([[0, 1, 3, 4], [0.5, 0, 2, 2]], np.float32)
+    node = single_node("RoiAlign", [arrays[0], rois, np.array([0, 0])], opset=16, symbolic=True, sampling_ratio=2)
+    assert_near(node.run(), node.by_reference())
+    rois = np.concatenate([np.zeros((2, 1), np.float32), rois], axis=1)
+    node = single_node("MaxRoiPool", [arrays[0], rois], opset=11, symbolic=True, pooled_shape=[2, 2])
+    assert_near(node.run(), node.by_onnxruntime())
 
 
 def test_an_interpolation_of_integers_is_left_to_the_reference() -> None:

@@ -121,7 +121,8 @@ def test_same_pads_of_a_symbolic_dimension(upper: bool) -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (1, 2, 3, 4), (2, 1, 2, 3, 2)])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_global_pools(op: str, shape: tuple[int, ...], symbolic: bool) -> None:
-    node = single_node(op, [numbers(*shape)], opset=11, symbolic=symbolic, **({"p": 3} if "Lp" in op else {}))
+    attributes: dict[str, Any] = {"p": 3} if "Lp" in op else {}
+    node = single_node(op, [numbers(*shape)], opset=11, symbolic=symbolic, **attributes)
     assert_near(node.run(), node.by_onnxruntime())
 
 
