@@ -12,7 +12,7 @@ wider than a register give LLVM independent chains to interleave.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -80,10 +80,11 @@ def _emit_body(
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
     begin, end = function.args[-2:]
-    if isinstance(kernel.body, For) and kernel.body.kind == "parallel":
-        emitter.counted_loop(kernel.body.sym, begin, end, 1, lambda: emitter.statement(kernel.body.body))
-    else:
-        emitter.statement(kernel.body)
+    match kernel.body:
+        case For(sym, _, "parallel", inner):
+            emitter.counted_loop(sym, begin, end, 1, lambda: emitter.statement(inner))
+        case whole:
+            emitter.statement(whole)
     emitter.builder.ret_void()
     return function
 
@@ -210,7 +211,7 @@ class _LoopEmitter:
                 with self.builder.if_then(self.value(condition)):
                     self.statement(body)
 
-    def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body) -> None:
+    def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body: Callable[[], None]) -> None:
         """for sym = begin; sym < end; sym += step"""
         build = self.builder
         before = build.block
@@ -439,7 +440,7 @@ class _LoopEmitter:
         return self.builder.select(condition, then, otherwise)
 
     @contextmanager
-    def masked(self, condition: ir.Value):
+    def masked(self, condition: ir.Value) -> Iterator[None]:
         outer = self.mask
         if outer is None:
             self.mask = condition
@@ -575,19 +576,13 @@ class _LoopEmitter:
         """An integer expression: one lane, or a vector if it depends on the variable of the vector loop."""
         if isinstance(value, int):
             return ir.Constant(I64, value)
-        total: ir.Value | None = None
-        for monomial, coefficient in expr.terms_of(value):
-            term: ir.Value | None = None
-            for atom in monomial:
-                factor = self._atom(atom)
-                term = factor if term is None else self.builder.mul(*self.scalar.alike(term, factor))
-            constant = ir.Constant(I64, coefficient)
-            if term is None:
-                term = constant
-            elif coefficient != 1:
-                term = self.builder.mul(*self.scalar.alike(term, constant))
-            total = term if total is None else self.builder.add(*self.scalar.alike(total, term))
-        assert total is not None
+        total: ir.Value = ir.Constant(I64, 0)
+        for number, (monomial, coefficient) in enumerate(expr.terms_of(value)):
+            term: ir.Value = ir.Constant(I64, coefficient)
+            for factor in map(self._atom, monomial):
+                is_one = isinstance(term, ir.Constant) and coefficient == 1
+                term = factor if is_one else self.builder.mul(*self.scalar.alike(term, factor))
+            total = term if number == 0 else self.builder.add(*self.scalar.alike(total, term))
         return total
 
     def _atom(self, atom: Sym | Op) -> ir.Value:

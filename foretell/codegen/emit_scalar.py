@@ -255,11 +255,11 @@ class ScalarEmitter:
             case "floor" | "ceil" | "round":
                 return first
             case "div":
-                return self._divide(*values, signed)
+                return self._divide(values[0], values[1], signed)
             case "mod" | "fmod":
-                return self._remainder(op, *values, signed)
+                return self._remainder(op, values[0], values[1], signed)
             case "shl" | "shr":
-                return self._shift(op, *values, signed, dtype.bits)
+                return self._shift(op, values[0], values[1], signed, dtype.bits)
             case "pow":
                 return self._power(*values)
             case "isnan" | "isinf":

@@ -329,5 +329,5 @@ TWO_OVER_PI = int(
 )
 """The first bits of 2/pi after the binary point."""
 
-EIGHTH_PI_64 = 0x6487ed5110b4611a
+EIGHTH_PI_64 = 0x6487ED5110B4611A
 """pi/8 2^64."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from foretell.codegen import math_coefficients as c
 from foretell.codegen.math_exponential import exp2_factors, exp_of_sum
 from foretell.codegen.math_lanes import (
@@ -9,6 +11,7 @@ from foretell.codegen.math_lanes import (
     INFINITY,
     NAN,
     Lanes,
+    State,
     absolute,
     at_least,
     at_most,
@@ -21,6 +24,7 @@ from foretell.codegen.math_lanes import (
     polynomial,
     repeat_while,
     select,
+    sqrt,
     unordered,
 )
 from foretell.codegen.math_logarithm import split, split_normal
@@ -43,27 +47,33 @@ def pow(x: Lanes, y: Lanes) -> Lanes:
     return select(y.equals(0.0) | x.equals(1.0), 1.0, signed)
 
 
-def fmod(x: Lanes, y: Lanes) -> Lanes:
-    """x - q y, q the integer nearest to x / y towards zero: exact, with the sign of x.
+def try_constant_power(x: Lanes, exponent: float) -> Lanes | None:
+    """x^exponent by two multiplications, a square root or a division, if that keeps the bound on errors."""
+    match exponent:
+        case 0.0:
+            return x.lift(1.0)
+        case 1.0 | 2.0 | 3.0 | 4.0:
+            square = x * x
+            return (x, square, square * x, square * square)[int(exponent) - 1]
+        case -1.0 | -2.0:
+            inverse = 1.0 / x
+            return inverse if exponent == -1.0 else inverse * inverse
+        case 0.5 | -0.5:
+            root = select(x.equals(-INFINITY), INFINITY, sqrt(x + 0.0))  # x + 0 makes +0 of -0
+            return root if exponent == 0.5 else 1.0 / root
+        case _:
+            return None
 
-    While |r| >= |y|, subtract the rounded quotient times y. If the quotient is below 2^precision it is cut to an integer and
-    at most one too large; if not, it is an integer already, right in its leading bits. Either way r - q y is
-    representable (Muller et al., Handbook of Floating-Point Arithmetic, 4.3), so that the fused step is exact. Each turn removes
-    52 bits of the quotient: nearly always one turn is enough. float32 runs in float64, where no quotient overflows.
+
+def fmod(x: Lanes, y: Lanes) -> Lanes:
+    """x - q y, q the quotient x / y cut to an integer: exact, with the sign of x.
+
+    While |r| >= |y|, the rounded quotient times y is subtracted: nearly always once. float32 runs in float64, where no
+    quotient overflows.
     """
     if x.format is FLOAT32:
-        return fmod(x.to_double(), y.to_double()).to_float()
-    a = absolute(x)
-    is_valid = (a < INFINITY) & (absolute(y) > 0.0)
-    divisor = select(is_valid, absolute(y), 1.0)
-    # Below 2^996 nothing overflows on the way; what is that large has room to be scaled exactly.
-    down, up = (select(divisor < 2.0**500, x.lift(1.0), 2.0**power) for power in (-600, 600))
-    d = divisor * down
-    (rest,) = repeat_while(
-        lambda r: absolute(r[0]) >= d, lambda r: (_fmod_step(r[0], d),), (select(is_valid, a * down, 0.0),)
-    )
-    rest = select(rest < 0.0, rest + d, rest) * up
-    return select(is_valid, copysign(select(a < divisor, a, rest), x), NAN)
+        return _fmod(x.to_double(), y.to_double(), _subtract_multiple).to_float()
+    return _fmod(x, y, _subtract_scaled_multiple)
 
 
 def ipow(x: Lanes, n: Lanes) -> Lanes:
@@ -87,11 +97,36 @@ def upow(x: Lanes, n: Lanes) -> Lanes:
     return result
 
 
-def _fmod_step(r: Lanes, d: Lanes) -> Lanes:
-    """r - q d, q the integer quotient as far as it is known; a quotient that would overflow is one by a multiple of d."""
-    for _ in range(2):
-        d = select(absolute(r) * 2.0**-600 > d, d * 2.0**600, d)
+def _fmod(x: Lanes, y: Lanes, subtract: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
+    a = absolute(x)
+    is_valid = (a < INFINITY) & (absolute(y) > 0.0)
+    d = select(is_valid, absolute(y), 1.0)
+
+    def step(state: State) -> State:
+        (r,) = state
+        return (select(absolute(r) >= d, subtract(r, d), r),)
+
+    (rest,) = repeat_while(lambda state: absolute(state[0]) >= d, step, (select(is_valid, a, 0.0),))
+    rest = select(rest < 0.0, rest + d, rest)
+    return select(is_valid, copysign(rest, x), NAN)
+
+
+def _subtract_multiple(r: Lanes, d: Lanes) -> Lanes:
+    """r - q d with |r - q d| < max(d, 2^-52 |r|), exactly.
+
+    A quotient below 2^53 is cut to an integer, at most one too large; a larger one is an integer, right in its leading
+    bits. Either way r - q d is representable (Muller et al., Handbook of Floating-Point Arithmetic, 4.3).
+    """
     return fma(-intrinsic("trunc", r / d), d, r)
+
+
+def _subtract_scaled_multiple(r: Lanes, d: Lanes) -> Lanes:
+    """The same for all of float64: a multiple of d stands in where the quotient would overflow, and r and d are scaled
+    where their product could."""
+    for _ in range(2):
+        d = select(absolute(r) * 2.0**-600 > d, d * 2.0**560, d)
+    down, up = (select(absolute(r) > 2.0**900, r.lift(2.0**power), 1.0) for power in (-64, 64))
+    return _subtract_multiple(r * down, d * down) * up
 
 
 def _pow_float32(a: Lanes, y: Lanes) -> Lanes:

@@ -48,7 +48,7 @@ def tan(x: Lanes) -> Lanes:
     r, quadrant = _reduced(x)
     z = r * r
     t = mad(r * z, polynomial(z, c.TAN[x.format]), r)
-    return select(_is_odd(quadrant), -1.0 / t, t)
+    return select(x.equals(0.0), x, select(_is_odd(quadrant), -1.0 / t, t))
 
 
 def asin(x: Lanes) -> Lanes:
@@ -167,31 +167,42 @@ def _reduce_scalar(module: ir.Module) -> ir.Function:
     x = Lanes(builder, function.args[0])
     wide, i64 = ir.IntType(192), ir.IntType(64)
 
-    def resized(value: Lanes, type: ir.IntType) -> Lanes:
-        cast = builder.zext if type.width > value.element.width else builder.trunc
-        return x.like(cast(value.value, type))
-
     field = (x.bits() >> 52) & 0x7FF
     distance = (c.TWO_OVER_PI_BITS - 190 + 1075) - field
     two_over_pi = x.like(ir.Constant(ir.IntType(c.TWO_OVER_PI_BITS), c.TWO_OVER_PI))
-    distance = resized(select(distance < c.TWO_OVER_PI_BITS, distance, 0), two_over_pi.type)
-    window = resized(two_over_pi >> distance, wide)
+    distance = _resized(select(distance < c.TWO_OVER_PI_BITS, distance, 0), two_over_pi.type)
+    window = _resized(two_over_pi >> distance, wide)
     significand = (x.bits() & (2**52 - 1)) | 2**52
-    product = resized(significand, wide) * window
-    quadrant = resized(((product >> 189) + 1) >> 1, i64)
+    product = _long_product(significand, window)
+    quadrant = _resized(((product >> 189) + 1) >> 1, i64)
 
     fraction = product << 2
     is_below = fraction > 2**191 - 1
     magnitude = select(is_below, -fraction, fraction)
     leading_zeros = x.like(builder.ctlz(magnitude.value, ir.IntType(1)(0)))
-    top = (magnitude << leading_zeros) >> 128
-    r_bits = resized((top * c.EIGHTH_PI_64) >> 64, i64)
-    scale = ((1023 - 62 - resized(leading_zeros, i64)) << 52).as_float()
+    top = _resized((magnitude << leading_zeros) >> 128, i64)
+    r_bits = _resized(_long_product(top, magnitude.lift(c.EIGHTH_PI_64)) >> 64, i64)
+    scale = ((1023 - 62 - _resized(leading_zeros, i64)) << 52).as_float()
     r = x.like(builder.sitofp(r_bits.value, ir.DoubleType())) * scale
     r = select(is_below, -r, r)
     is_negative = x < 0.0
     _return_both(builder, function, select(is_negative, -r, r).value, select(is_negative, -quadrant, quadrant).value)
     return function
+
+
+def _long_product(a: Lanes, b: Lanes) -> Lanes:
+    """a b modulo the width of b, for 64-bit a, from products of 32 by 32 bits: some targets call a library for more."""
+    total = b.lift(0)
+    for i in (0, 32):
+        for j in range(0, b.element.width - i, 32):
+            part = ((a >> i) & 0xFFFFFFFF) * (_resized(b >> j, a.element) & 0xFFFFFFFF)
+            total = total + (_resized(part, b.element) << (i + j))
+    return total
+
+
+def _resized(value: Lanes, type: ir.Type) -> Lanes:
+    cast = value.builder.zext if type.width > value.element.width else value.builder.trunc
+    return value.like(cast(value.value, type))
 
 
 def _cold_function(module: ir.Module, name: str, results: list[ir.Type], argument: ir.Type) -> ir.Function:

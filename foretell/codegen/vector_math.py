@@ -64,6 +64,7 @@ def math_function(module: ir.Module, name: str, type: ir.Type, *, fused: bool = 
     With `fused=False` no fused multiply-add is emitted, for targets that would call a library for it; the bounds on errors
     still hold.
     """
+    assert name in MATH_FUNCTIONS | INTEGER_FUNCTIONS, f"there is no function {name}"
     arity = 1 if name in UNARY_FUNCTIONS else 2
     symbol = f"foretell.{name}.{type_name(type)}" + ("" if fused else ".unfused")
     if symbol in module.globals:
@@ -77,3 +78,9 @@ def math_function(module: ir.Module, name: str, type: ir.Type, *, fused: bool = 
     result = body(*(Lanes(builder, argument, fused) for argument in function.args))
     builder.ret(result.value)
     return function
+
+
+def try_constant_power(builder: ir.IRBuilder, base: ir.Value, exponent: float) -> ir.Value | None:
+    """base^exponent in two or three instructions where the exponent is one of 0, 1, 2, 3, 4, -1, -2, 0.5, -0.5."""
+    power = math_power.try_constant_power(Lanes(builder, base), exponent)
+    return None if power is None else power.value

@@ -8,6 +8,7 @@ from typing import Any
 from onnx import FunctionProto, NodeProto, defs
 from onnx.defs import OpSchema
 
+from foretell.frontend.guard_onnx import check_before_onnx
 from foretell.frontend.onnx_node import OnnxNode
 from foretell.frontend.onnx_types import to_type_proto
 
@@ -18,6 +19,7 @@ def try_function_body(node: OnnxNode) -> FunctionProto | None:
     Many operators got their body in a later version whose meaning is the same; such a body serves the older node if
     its operator takes the same inputs and attributes.
     """
+    check_before_onnx(node)
     for schema in (node.schema, *_later_versions(node.schema)):
         body = _body(schema, node)
         if body is not None:

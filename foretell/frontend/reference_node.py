@@ -10,6 +10,7 @@ from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 from onnx.reference.ops._op_list import load_op
 from onnx.shape_inference import infer_node_outputs
 
+from foretell.frontend.guard_onnx import check_before_onnx
 from foretell.frontend.onnx_node import OnnxNode, Unsupported
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX, to_type_proto
 from foretell.graph.nodes import Value
@@ -36,6 +37,7 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
     domain = node.schema.domain
     if not has_reference(domain, node.op_type, node.version):
         raise Unsupported(NO_DEFINITION)
+    check_before_onnx(node)
     proto = _standalone(node)
     inferred = _infer(node, proto)
     types = [

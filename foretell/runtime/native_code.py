@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -34,7 +35,7 @@ class NativeCode:
         assert found, f"{name} is not in the object code"
         return found
 
-    def steps(self, count: int) -> tuple[object, ...]:
+    def steps(self, count: int) -> tuple[Any, ...]:
         """The functions of a program's native steps."""
         return tuple(STEP(self.address(f"foretell_step_{number}")) for number in range(count))
 

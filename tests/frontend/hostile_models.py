@@ -439,6 +439,18 @@ node_case(
     "Slice (x, a, b, a, a)",
 )
 node_case("an einsum that makes no sense", "InvalidNode", "float[4] x", 'Einsum <equation = "i->ii"> (x)')
+# These four crash or hang the onnx package itself, so they must not reach it.
+node_case(
+    "an axis that onnx does not check", "InvalidNode", "float[2,2] x", f"LayerNormalization <axis = {1 << 31}> (x, x)"
+)
+node_case(
+    "batch dimensions that onnx does not check",
+    "InvalidNode",
+    "float[1,1,3,3] x, int64[m,k] i",
+    "GatherND <batch_dims = -2> (x, i)",
+)
+node_case("fewer parts than outputs", "InvalidNode", "float[4] x, int64[p] p", "Split <num_outputs = 2> (x, p)")
+node_case("an equation that is not text", "InvalidNode", "float[4] x", 'Einsum <equation = "éééé"> (x)')
 text_case(
     "a dimension divided by 0",
     "InvalidNode",

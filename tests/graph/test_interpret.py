@@ -165,6 +165,12 @@ def test_arg_max_takes_the_first_or_last(last: bool) -> None:
     np.testing.assert_array_equal(result, [2, 3] if last else [1, 0])
 
 
+def test_arg_max_finds_the_first_nan() -> None:
+    x = np.array([[1, np.nan, 5, np.nan]], np.float32)
+    assert run("ArgMax", x, axis=1, keepdims=False, select_last_index=False)[0].item() == 1
+    assert run("ArgMin", x, axis=1, keepdims=False, select_last_index=True)[0].item() == 3
+
+
 def test_chunks_do_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
     x = floats(7, 5, 3)
     whole = run("ReduceSum", x, axes=(2,), keepdims=False)[0]

@@ -262,7 +262,7 @@ def _gather_elements(node: OnnxNode) -> Value:
 
 
 def _gather_nd(node: OnnxNode) -> Value | None:
-    if not isinstance(node.input(1).shape[-1], int):
+    if node.input(1).type.rank and not isinstance(node.input(1).shape[-1], int):
         return None
     return node.build.op("GatherND", node.input(0), node.input(1), batch_dims=node.int("batch_dims", 0))
 

@@ -296,6 +296,8 @@ def define_gather_elements(operands: Operands, attrs: Attrs) -> Definition:
 
 def infer_gather_nd(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
     x, indices, batch = present(operands[0]), present(operands[1]), int_attr(attrs, "batch_dims")
+    if not 0 <= batch < min(x.rank, indices.rank):
+        raise ValueError(f"{batch} batch dimensions, where the indices are {indices} and the data {x}")
     depth = indices.shape[-1]
     if not isinstance(depth, int) or batch + depth > x.rank:
         raise ValueError(f"indices {indices} reach beyond the rank of {x}")

@@ -17,6 +17,7 @@ from foretell.ir.tensor_expr import (
     Load,
     Local,
     Operand,
+    Scalar,
     Select,
     Stage,
     TensorType,
@@ -82,7 +83,9 @@ def _arg_extreme(name: str, kind: str) -> OpDef:
         outer, inner, index = reduction_axes(x.shape, (axis,), bool(attrs["keepdims"]))
         load = Load(Operand(0), index, x.dtype)
         extreme = Stage("extreme", x.dtype, outer, load, kind, inner)
-        here = Apply("eq", (load, Load(Local(0), tuple(a.sym for a in outer), x.dtype)))
+        here: Scalar = Apply("eq", (load, Load(Local(0), tuple(a.sym for a in outer), x.dtype)))
+        if x.dtype.is_float:
+            here = Apply("or", (here, Apply("isnan", (load,))))  # a NaN is the extreme, and equals nothing
         never = Const(-1, I64) if last else Index(x.shape[axis])
         body = Select(here, Index(inner[0].sym), never)
         return Definition((extreme, Stage("y", I64, outer, body, "max" if last else "min", inner)), (1,))
