@@ -17,6 +17,7 @@ from foretell.codegen.math_lanes import (
     absolute,
     at_least,
     at_most,
+    clamp,
     copysign,
     mad,
     polynomial,
@@ -27,7 +28,7 @@ from foretell.codegen.math_lanes import (
 def exp(x: Lanes) -> Lanes:
     """e^x = p s s. Bounds past which e^x is zero or infinite keep s in range; the last product rounds once, denormal
     or not."""
-    p, s = _exp_factors(at_least(at_most(x, c.EXP_INFINITE[x.format]), c.EXP_ZERO[x.format]))
+    p, s = _exp_factors(clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format]))
     return p * s * s
 
 
@@ -36,7 +37,7 @@ def expm1(x: Lanes) -> Lanes:
 
     Below `EXPM1_IS_MINUS_1` the result is -1. Where x is so small that x^2 / 2 is lost, x itself keeps -0 and denormals.
     """
-    s, g = _expm1_factors(at_least(at_most(x, c.EXP_INFINITE[x.format]), c.EXPM1_IS_MINUS_1[x.format]), offset=-1)
+    s, g = _expm1_factors(clamp(x, c.EXPM1_IS_MINUS_1[x.format], c.EXP_INFINITE[x.format]), offset=-1)
     half = mad(s, g, s - 0.5)
     return select(absolute(x) < 2.0**-x.format.precision, x, half + half)
 
@@ -99,7 +100,7 @@ def exp2_factors(x: Lanes, coefficients: Sequence[float]) -> tuple[Lanes, Lanes]
 
 def exp_of_sum(x: Lanes, low: Lanes) -> Lanes:
     """e^(x + low), |low| <= ulp(x): what rounding r loses multiplies the result again, e^(r + d) = e^r (1 + d)."""
-    p, s = _exp_factors(at_least(at_most(x, c.EXP_INFINITE[x.format]), c.EXP_ZERO[x.format]), low)
+    p, s = _exp_factors(clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format]), low)
     return p * s * s
 
 

@@ -80,7 +80,7 @@ class Lanes:
 
     @property
     def type(self) -> ir.Type:
-        return self.value.type  # pyright: ignore[reportAttributeAccessIssue]
+        return self.value.type
 
     @property
     def width(self) -> int | None:
@@ -214,6 +214,10 @@ def select(condition: Lanes, then: Number, otherwise: Number) -> Lanes:
     return model.like(chosen)
 
 
+def is_odd(n: Lanes) -> Lanes:
+    return (n & 1).equals(1)
+
+
 def unordered(x: Lanes, y: Lanes) -> Lanes:
     """Whether either is NaN."""
     return x.like(x.builder.fcmp_unordered("uno", x.value, y.value))
@@ -221,7 +225,7 @@ def unordered(x: Lanes, y: Lanes) -> Lanes:
 
 def call_intrinsic(builder: ir.IRBuilder, name: str, *arguments: ir.Value, result: ir.Type | None = None) -> ir.Value:
     """A call of an intrinsic that is overloaded on the type of its first argument."""
-    types = [argument.type for argument in arguments]  # pyright: ignore[reportAttributeAccessIssue]
+    types = [argument.type for argument in arguments]
     function = declare_intrinsic(builder.module, name, types[:1], result or types[0], types)
     return builder.call(function, arguments)
 
@@ -274,6 +278,10 @@ def at_most(x: Lanes, bound: float) -> Lanes:
 def at_least(x: Lanes, bound: float) -> Lanes:
     """max(x, bound), where NaN stays NaN."""
     return select(x.lift(bound) > x, bound, x)
+
+
+def clamp(x: Lanes, low: float, high: float) -> Lanes:
+    return at_least(at_most(x, high), low)
 
 
 def mad(a: Number, b: Number, c: Number) -> Lanes:

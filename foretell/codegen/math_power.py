@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from foretell.codegen import math_coefficients as c
 from foretell.codegen.math_exponential import exp2_factors, exp_of_sum
@@ -13,13 +14,13 @@ from foretell.codegen.math_lanes import (
     Lanes,
     State,
     absolute,
-    at_least,
-    at_most,
+    clamp,
     copysign,
     exact_product,
     exact_sum_ordered,
     fma,
     intrinsic,
+    is_odd,
     mad,
     polynomial,
     repeat_while,
@@ -40,8 +41,8 @@ def pow(x: Lanes, y: Lanes) -> Lanes:
 
     half = y * 0.5
     is_integer = intrinsic("floor", y).equals(y)
-    is_odd = is_integer & ~intrinsic("floor", half).equals(half)
-    sign = select(is_odd, x.bits() & (1 << (bits - 1)), 0)
+    is_odd_integer = is_integer & ~intrinsic("floor", half).equals(half)
+    sign = select(is_odd_integer, x.bits() & (1 << (bits - 1)), 0)
     is_undefined = unordered(x, y) | ((x < 0.0) & (a < INFINITY) & ~is_integer)
     signed = select(is_undefined, NAN, (power.bits() ^ sign).as_float())
     return select(y.equals(0.0) | x.equals(1.0), 1.0, signed)
@@ -77,27 +78,25 @@ def fmod(x: Lanes, y: Lanes) -> Lanes:
 
 
 def ipow(x: Lanes, n: Lanes) -> Lanes:
-    """x^n of signed integers, modulo 2^bits; for n < 0 that is 1 / x^|n| cut to an integer: 0, or a power of +-1 (or of 0)."""
+    """x^n of signed integers, modulo 2^bits. For n < 0 that is 1 / x^|n| cut to an integer: 0 unless x is 1 or -1."""
     is_negative = (n >> (n.element.width - 1)).equals(1)
-    is_unit = (x + 1) <= 2
-    return upow(select(is_negative & ~is_unit, 0, x), n)
+    is_0_or_unit = (x + 1) <= 2
+    return upow(select(is_negative & ~is_0_or_unit, 0, x), n)
 
 
 def upow(x: Lanes, n: Lanes) -> Lanes:
-    """x^n of unsigned integers, modulo 2^bits, by squaring (Knuth, TAOCP 2, 4.6.3)."""
-    result, _, _ = repeat_while(
-        lambda state: state[2] > 0,
-        lambda state: (
-            select((state[2] & 1).equals(1), state[0] * state[1], state[0]),
-            state[1] * state[1],
-            state[2] >> 1,
-        ),
-        (x.lift(1), x, n),
-    )
+    """x^n of unsigned integers, modulo 2^bits: result square^rest is x^n all along (Knuth, TAOCP 2, 4.6.3)."""
+
+    def step(state: State) -> State:
+        result, square, rest = state
+        return select(is_odd(rest), result * square, result), square * square, rest >> 1
+
+    result, _, _ = repeat_while(lambda state: state[2] > 0, step, (x.lift(1), x, n))
     return result
 
 
 def _fmod(x: Lanes, y: Lanes, subtract: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
+    """fmod with a given way to subtract a multiple of the divisor; a last remainder below 0 is one divisor too low."""
     a = absolute(x)
     is_valid = (a < INFINITY) & (absolute(y) > 0.0)
     d = select(is_valid, absolute(y), 1.0)
@@ -115,7 +114,7 @@ def _subtract_multiple(r: Lanes, d: Lanes) -> Lanes:
     """r - q d with |r - q d| < max(d, 2^-52 |r|), exactly.
 
     A quotient below 2^53 is cut to an integer, at most one too large; a larger one is an integer, right in its leading
-    bits. Either way r - q d is representable (Muller et al., Handbook of Floating-Point Arithmetic, 4.3).
+    bits. Either way r - q d is representable (Muller et al., Handbook of Floating-Point Arithmetic, on remainders).
     """
     return fma(-intrinsic("trunc", r / d), d, r)
 
@@ -134,43 +133,44 @@ def _pow_float32(a: Lanes, y: Lanes) -> Lanes:
     wide = a.to_double()
     minus_k, f = split_normal(wide)
     exponent = y.to_double() * mad(f, polynomial(f, c.LOG2_FOR_POW), -minus_k)
-    exponent = at_least(at_most(exponent, 200.0), -200.0)
-    p, s = exp2_factors(exponent, c.EXP2_FOR_POW)
+    p, s = exp2_factors(clamp(exponent, -200.0, 200.0), c.EXP2_FOR_POW)
     return (p * s).to_float()
 
 
 def _pow_float64(a: Lanes, y: Lanes) -> Lanes:
-    """e^(y log a), both the logarithm and its product with y in two parts: y log a may be 745, whose digits all count."""
-    high, low = _log_in_two_parts(a)
-    product, error = exact_product(y, high)
-    error = mad(y, low, error)
-    is_inside = absolute(product) < 800.0
-    return exp_of_sum(product, select(is_inside, error, 0.0))
+    """e^(y log a), logarithm and exponent being pairs: y log a may be 745, whose last bit is a hundred in the result's."""
+    exponent = _log(a) * y
+    is_inside = absolute(exponent.high) < 800.0
+    return exp_of_sum(exponent.high, select(is_inside, exponent.low, 0.0))
 
 
-def _log_in_two_parts(a: Lanes) -> tuple[Lanes, Lanes]:
-    """log a = k ln 2 + 2 s + s^3 L(s^2), s = f / (2 + f), to about 2^-65; all but the tail of L in two parts.
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """high + low, |low| not much above ulp(high): twice the precision (Dekker 1971)."""
 
-    (h, l) stands for h + l with |l| <= ulp(h); products of two l are dropped.
-    """
+    high: Lanes
+    low: Lanes
+
+    def __mul__(self, other: _Pair | Lanes) -> _Pair:
+        if isinstance(other, Lanes):
+            product, error = exact_product(self.high, other)
+            return _Pair(product, mad(self.low, other, error))
+        product, error = exact_product(self.high, other.high)
+        return _Pair(product, error + mad(self.high, other.low, self.low * other.high))
+
+    def __add__(self, smaller: _Pair) -> _Pair:
+        total, error = exact_sum_ordered(self.high, smaller.high)
+        return _Pair(total, error + (self.low + smaller.low))
+
+
+def _log(a: Lanes) -> _Pair:
+    """log a = k ln 2 + 2 s + s^3 (2/3 + s^2 L(s^2)), s = f / (2 + f), to about 2^-65."""
     minus_k, f = split(a)
-    d, d_low = exact_sum_ordered(f.lift(2.0), f)
-    reciprocal = 1.0 / d
-    s = f * reciprocal
-    s_low = mad(-s, d_low, fma(-s, d, f)) * reciprocal
-    z, z_low = exact_product(s, s)
-    z_low = mad(s + s, s_low, z_low)
-    two_thirds, two_thirds_low = c.TWO_THIRDS
-    tail = polynomial(z, c.LOG_IN_S_TAIL)
-    t, t_low = exact_product(z, tail)
-    l, l_low = exact_sum_ordered(z.lift(two_thirds), t)
-    l_low = l_low + (t_low + mad(z_low, tail, two_thirds_low))
-    cube, cube_low = exact_product(s, z)
-    cube_low = cube_low + mad(s, z_low, s_low * z)
-    v, v_low = exact_product(cube, l)
-    v_low = v_low + mad(cube, l_low, cube_low * l)
-    high, low = exact_sum_ordered(s + s, v)
-    low = low + (mad(s_low, 2.0, v_low))
-    ln2, ln2_low = c.LN2[a.format]
-    total, error = exact_sum_ordered(minus_k * -ln2, high)
-    return total, error + mad(minus_k, -ln2_low, low)
+    divisor, divisor_low = exact_sum_ordered(f.lift(2.0), f)
+    reciprocal = 1.0 / divisor
+    s_high = f * reciprocal
+    s = _Pair(s_high, mad(-s_high, divisor_low, fma(-s_high, divisor, f)) * reciprocal)
+    z = s * s
+    two_thirds, ln2 = (_Pair(*map(f.lift, parts)) for parts in (c.TWO_THIRDS, c.LN2[a.format]))
+    cubic = (s * z) * (two_thirds + z * polynomial(z.high, c.LOG_IN_S_TAIL))
+    return _Pair(minus_k * -ln2.high, minus_k * -ln2.low) + (_Pair(s.high + s.high, s.low + s.low) + cubic)

@@ -85,7 +85,8 @@ def test_env(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["cpu"] in text and "features" in text
 
 
-def test_targets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["targets", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert {"znver3", "neoverse-n1"} <= {target["name"] for target in facts["targets"]}
