@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from foretell.codegen.emit_kernel import Layout
 from foretell.codegen.emit_program import emit_pool, emit_program
-from foretell.codegen.types import has_native_code
 from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node
@@ -27,8 +26,7 @@ from foretell.target.resolve import Target
 
 def is_native(node: Node) -> bool:
     """Whether kernels can be made from a node's definition."""
-    values = (*node.present_inputs, *node.outputs)
-    return OPS[node.op].define is not None and all(has_native_code(value.dtype) for value in values)
+    return OPS[node.op].define is not None
 
 
 def link_program(graph: Graph, target: Target, threads: int = 1) -> CompiledModel:

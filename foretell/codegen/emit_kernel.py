@@ -35,11 +35,13 @@ from foretell.ir import expr
 from foretell.ir.dtypes import I64 as _I64
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
-from foretell.loops.lower import identity
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, offset
+from foretell.loops.lower import access_stride, identity
+from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in, offset
 
 WIDE = 4
 """Registers' worth of lanes in the main part of a vector loop."""
+WIDE_AROUND_LOOPS = 8
+"""The same where the body runs a loop: enough independent sums to hide the latency of an addition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ class _LoopEmitter:
     partials: dict[Buffer, _Partial] = field(default_factory=dict)
     lanes: _Lanes | None = None
     mask: ir.Value | None = None
+    blocks: dict[Load, ir.Value] = field(default_factory=dict)
 
     @property
     def scalar(self) -> ScalarEmitter:
@@ -198,6 +201,8 @@ class _LoopEmitter:
                     self.statement(inner)
             case For(sym, extent, "vector", body):
                 self.vector_loop(sym, extent, body)
+            case For(sym, int() as extent, "unroll", body):
+                self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
                 self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
             case Store(buffer, indices, value):
@@ -227,6 +232,47 @@ class _LoopEmitter:
         variable.add_incoming(build.add(variable, ir.Constant(I64, step), flags=("nsw", "nuw")), build.block)
         build.branch(head)
         build.position_at_end(after)
+
+    def unrolled_loop(self, sym: Sym, extent: int, body: Statement) -> None:
+        """The body written out; loads that are rows along `sym` but strided across lanes are transposed together."""
+        blocks = self._transposed_loads(sym, extent, body)
+        for number in range(extent):
+            self.values[sym] = ir.Constant(I64, number)
+            self.blocks = {load: vectors[number] for load, vectors in blocks.items()}
+            self.statement(body)
+        self.blocks = {}
+
+    def _transposed_loads(self, sym: Sym, extent: int, body: Statement) -> dict[Load, list[ir.Value]]:
+        """For each load that suits it, the vectors of a square block, one per value of `sym`."""
+        if self.lanes is None or self.mask is not None or extent != self.lanes.count or not isinstance(body, Store):
+            return {}
+        self.values[sym] = ir.Constant(I64, 0)
+        found: dict[Load, list[ir.Value]] = {}
+        for load in loads_in(body.value):
+            buffer, plain = load.source, tuple(i for i in load.indices if isinstance(i, (int, expr.Expr)))
+            if not isinstance(buffer, Buffer) or len(plain) != len(load.indices) or buffer.scope == "register":
+                continue
+            place = self._offset(buffer, plain)
+            if access_stride(buffer, plain, sym) != 1 or place.vector is not None or place.stride in (0, 1):
+                continue
+            type = ir.VectorType(stored_type(buffer.dtype), extent)
+            rows = [
+                self.builder.load(self._address(buffer, self._lane(place, k)), typ=type, align=buffer.dtype.itemsize)
+                for k in range(extent)
+            ]
+            found[load] = self._transposed(rows)
+        return found
+
+    def _transposed(self, rows: list[ir.Value]) -> list[ir.Value]:
+        """A square block, by interleaving its upper and lower half log2(n) times."""
+        count = len(rows)
+        half = count // 2
+        low = [lane // 2 + (count if lane % 2 else 0) for lane in range(count)]
+        masks = [ir.Constant(ir.VectorType(I32, count), [lane + shift for lane in low]) for shift in (0, half)]
+        for _ in range(count.bit_length() - 1):
+            pairs = list(zip(rows[:half], rows[half:], strict=True))
+            rows = [self.builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
+        return rows
 
     def vector_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
         """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
@@ -420,8 +466,8 @@ class _LoopEmitter:
                 return self.index(value)
             case Load():
                 return self.load(scalar)
-            case Cast(value, dtype):
-                return self.scalar.cast(self.value(value), dtype_of(value), dtype)
+            case Cast(value, dtype, saturate):
+                return self.scalar.cast(self.value(value), dtype_of(value), dtype, saturate)
             case Select():
                 return self.select(scalar)
             case Apply(op, arguments):
@@ -456,6 +502,8 @@ class _LoopEmitter:
         if buffer.scope == "register":
             slot, type = self._register(buffer)
             return self.builder.load(slot, typ=type)
+        if load in self.blocks:
+            return self.scalar.from_memory(self.blocks[load], buffer.dtype)
         place = self._offset(buffer, load.indices)
         if place.vector is None and place.stride == 0:
             raw = self._load_one(buffer, place.base)
@@ -639,10 +687,24 @@ def _fitting(lanes: int, extent: Dim) -> int:
 
 def _width(body: Statement, extent: Dim, lanes: int) -> int:
     """How many registers' worth of lanes the main loop takes at a time."""
-    width = WIDE
+    if isinstance(body, For) and body.kind == "unroll":
+        return 1
+    width = WIDE_AROUND_LOOPS if _has_loop(body) else WIDE
     while width > 1 and isinstance(extent, int) and lanes * width > extent:
         width //= 2
     return width
+
+
+def _has_loop(statement: Statement) -> bool:
+    match statement:
+        case For():
+            return True
+        case Block(statements):
+            return any(map(_has_loop, statements))
+        case Allocate(_, body) | Guard(_, body):
+            return _has_loop(body)
+        case _:
+            return False
 
 
 def _widest(statement: Statement) -> int:

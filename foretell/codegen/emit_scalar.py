@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import llvmlite.ir as ir
 
+from foretell.codegen.narrow_floats import decode, encode, is_narrow_float
 from foretell.codegen.types import (
     I1,
     I8,
@@ -81,14 +82,16 @@ class ScalarEmitter:
         if dtype is BF16:
             wide = build.zext(value, widened(I32, lanes))
             return build.bitcast(build.shl(wide, self.number(16, wide)), widened(register_type(F32), lanes))
+        if is_narrow_float(dtype):
+            return decode(build, value, dtype)
         if dtype.bits < 8:
             spare = self.number(8 - dtype.bits, value)
             shifted = build.shl(value, spare)
             return build.ashr(shifted, spare) if dtype.kind == "int" else build.lshr(shifted, spare)
         return value
 
-    def to_memory(self, value: ir.Value, dtype: DType) -> ir.Value:
-        """A value of the compute type as it is stored, rounded to nearest even."""
+    def to_memory(self, value: ir.Value, dtype: DType, saturate: bool = False) -> ir.Value:
+        """A value of the compute type as it is stored, rounded to nearest even; `saturate` is for narrow floats."""
         lanes, build = lanes_of(value), self.builder
         if dtype is BOOL:
             return build.zext(value, widened(I8, lanes))
@@ -96,6 +99,8 @@ class ScalarEmitter:
             return build.fptrunc(value, widened(stored_type(F16), lanes))
         if dtype is BF16:
             return self._to_bfloat16(value)
+        if is_narrow_float(dtype):
+            return encode(build, value, dtype, saturate)
         if dtype.bits < 8:
             return self.from_memory(value, dtype)
         return value
@@ -113,12 +118,12 @@ class ScalarEmitter:
 
     # --- conversions ---
 
-    def cast(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
+    def cast(self, value: ir.Value, source: DType, target: DType, saturate: bool = False) -> ir.Value:
         """C's conversion between compute types, then rounding to `target` if that is narrower."""
         wide = self._convert(value, source.compute, target.compute)
         if target.compute == target:
             return wide
-        return self.from_memory(self.to_memory(wide, target), target)
+        return self.from_memory(self.to_memory(wide, target, saturate), target)
 
     def _convert(self, value: ir.Value, source: DType, target: DType) -> ir.Value:
         if source == target:

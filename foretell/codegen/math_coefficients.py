@@ -1,9 +1,9 @@
 """The polynomials and constants of vector math.
 
-Each polynomial is the weighted minimax approximation of the function named under it, found by Remez' exchange algorithm
-in 60 digits. Coefficients were rounded to the format one by one from the lowest order up, and the others fitted again
-after each, so that later ones make up for the rounding of earlier ones. "error" is the largest weighted error of the rounded
-polynomial, in exact arithmetic; half a unit in the last place is 2^-24 in float32 and 2^-53 in float64.
+Each polynomial is the weighted minimax approximation of the function named below it, lowest order first, found by the
+exchange algorithm of Remez in 60 digits. Coefficients were rounded to the format one by one, from the lowest order up,
+and those left fitted again after each, so that they make up for it. "error" is the largest weighted error of the
+rounded polynomial in exact arithmetic; half a unit in the last place is 2^-24 in float32 and 2^-53 in float64.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ LOG = {
         """
     ),
 }
-"""(log(1 + f) - f) / f^2 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1; error relative to log(1 + f). The constant -1/2 was not fitted."""
+"""(log(1 + f) - f) / f^2 on sqrt(1/2) - 1 <= f <= sqrt(2) - 1; error relative to log(1 + f).
+The constant -1/2 was not fitted."""
 
 SIN = {
     # degree 2, error 2^-27.8
@@ -256,7 +257,7 @@ ATAN = {
 }
 """(atan x - x) / x^3 as a polynomial in x^2, on |x| <= 1; error relative to atan x."""
 
-# --- where results are 0, 1, -1 or infinite: some value past the last that is not --------------------------------------
+# --- where results are 0, 1, -1 or infinite: some value past the last that is not -------------------------------------
 
 EXP_ZERO = {FLOAT32: -104.0, FLOAT64: -746.0}
 EXP_INFINITE = {FLOAT32: 89.0, FLOAT64: 710.0}
@@ -294,7 +295,8 @@ LOG_IN_S_TAIL = _hex(
     0x1.11206f77b8959p-3 0x1.de3d62587b0b7p-4 0x1.eac647f91bfb6p-4
     """
 )
-"""(2 atanh s - 2 s - 2/3 s^3) / s^5 as a polynomial in s^2, on |s| <= 3 - sqrt(8); error relative to atanh s. Degree 7, error 2^-73.5."""
+"""(2 atanh s - 2 s - 2/3 s^3) / s^5 as a polynomial in s^2, on |s| <= 3 - sqrt(8), relative to 2 atanh s.
+Degree 7, error 2^-73.5."""
 
 TWO_THIRDS = _hex("0x1.5555555555555p-1 0x1.5555555555555p-55")
 """2/3 in two parts."""

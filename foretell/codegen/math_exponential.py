@@ -1,9 +1,8 @@
 """e^x and its relatives: expm1, sigmoid, tanh, sinh, cosh, erf.
 
-One reduction serves them all: with n the integer nearest to x / c, r = x - n c is small, e^r is a polynomial, and powers
-of two are made by writing an exponent field. Adding `shifter` rounds x / c to n and leaves n in the low bits of the sum,
-where a shift moves it into the exponent; `shifter + bias` leaves it biased already. c is split so that n times its upper
-part is exact (Cody and Waite, Software Manual for the Elementary Functions, 1980).
+One reduction serves them all: with n the integer nearest to x / c, the rest r = x - n c is small, e^r is a polynomial,
+and a power of two is an exponent field. c is split so that n times its upper part is exact (Cody and Waite, Software
+Manual for the Elementary Functions, 1980).
 """
 
 from __future__ import annotations
@@ -26,16 +25,32 @@ from foretell.codegen.math_lanes import (
 
 
 def exp(x: Lanes) -> Lanes:
-    """e^x = p s s. Bounds past which e^x is zero or infinite keep s in range; the last product rounds once, denormal
-    or not."""
-    p, s = _exp_factors(clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format]))
-    return p * s * s
+    """e^x = e^r s s, where s = 2^n, x = 2 n ln 2 + r and |r| <= ln 2.
+
+    Twice the usual range of r costs a term or two of the polynomial. It saves the second power of two that results at
+    the ends of the range need: s^2 may be out of range, s never is, and the last product rounds once, denormal or not.
+    """
+    x = clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format])
+    n, s = _nearest(x, 0.5 / math.log(2))
+    ln2, ln2_low = c.LN2[x.format]
+    return _exp_near_0(mad(n, -2.0 * ln2_low, mad(n, -2.0 * ln2, x))) * s * s
+
+
+def exp_of_sum(x: Lanes, low: Lanes) -> Lanes:
+    """e^(x + low), |low| <= ulp(x): what rounding r loses comes back as a factor, e^(r + d) = e^r (1 + d)."""
+    x = clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format])
+    n, s = _nearest(x, 0.5 / math.log(2))
+    ln2, ln2_low = c.LN2[x.format]
+    high, low = mad(n, -2.0 * ln2, x), mad(n, -2.0 * ln2_low, low)
+    r = high + low
+    p = _exp_near_0(r)
+    return mad(p, low - (r - high), p) * s * s
 
 
 def expm1(x: Lanes) -> Lanes:
-    """e^x - 1 = 2 (s (e^r - 1) + (s - 1/2)), where s = 2^(n-1) so that n = 128 (1024) does not overflow early.
+    """e^x - 1 = 2 (s g + (s - 1/2)), where s = 2^(n-1) so that n = 128 (1024) does not overflow early.
 
-    Below `EXPM1_IS_MINUS_1` the result is -1. Where x is so small that x^2 / 2 is lost, x itself keeps -0 and denormals.
+    Where x is so small that x^2 / 2 is lost, the result is x itself, -0 and denormals included.
     """
     s, g = _expm1_factors(clamp(x, c.EXPM1_IS_MINUS_1[x.format], c.EXP_INFINITE[x.format]), offset=-1)
     half = mad(s, g, s - 0.5)
@@ -78,59 +93,45 @@ def cosh(x: Lanes) -> Lanes:
 
 
 def erf(x: Lanes) -> Lanes:
-    """x + x P(x^2) for |x| < 1; from there on 1 - erfc |x|, where erfc |x| = 2^-Q(|x|).
+    """x + x P(x^2) for |x| < 1; from there on 1 - erfc |x|, where erfc |x| = 2^Q(|x|).
 
-    The exponential of a polynomial is how erfc falls; an error of Q counts in proportion to erfc itself, so that the
-    fit is weighted by it. |x| is bounded where the result has become 1.
+    erfc falls like the exponential of a polynomial, and an error of Q counts in proportion to erfc: so is its fit
+    weighted, and degree 6 is enough for float32, 17 for float64.
     """
-    magnitude = at_most(absolute(x), c.ERF_IS_1[x.format])
-    z = x * x
-    small = mad(x, polynomial(z, c.ERF_SMALL[x.format]), x)
-    p, s = exp2_factors(polynomial(magnitude, c.ERFC_EXPONENT[x.format]), c.EXP2[x.format])
+    small = mad(x, polynomial(x * x, c.ERF_SMALL[x.format]), x)
+    a = at_most(absolute(x), c.ERF_IS_1[x.format])
+    p, s = exp2_factors(polynomial(a, c.ERFC_EXPONENT[x.format]), c.EXP2[x.format])
     return select(absolute(x) < 1.0, small, copysign(mad(-p, s, 1.0), x))
 
 
 def exp2_factors(x: Lanes, coefficients: Sequence[float]) -> tuple[Lanes, Lanes]:
     """p, s with 2^x = p s: s = 2^n normal, p = 2^(x - n)."""
-    f = x.format
-    shifted = x + (f.shifter + f.bias)
-    p = polynomial(x - (shifted - (f.shifter + f.bias)), coefficients)
-    return p, (shifted.bits() << f.stored).as_float()
+    n, s = _nearest(x, 1.0)
+    return polynomial(x - n, coefficients), s
 
 
-def exp_of_sum(x: Lanes, low: Lanes) -> Lanes:
-    """e^(x + low), |low| <= ulp(x): what rounding r loses multiplies the result again, e^(r + d) = e^r (1 + d)."""
-    p, s = _exp_factors(clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format]), low)
-    return p * s * s
+def _nearest(x: Lanes, factor: float, offset: int = 0) -> tuple[Lanes, Lanes]:
+    """n, the integer nearest to factor x, and 2^(n + offset).
 
-
-def _exp_factors(x: Lanes, low: Lanes | None = None) -> tuple[Lanes, Lanes]:
-    """p, s with e^x = p s s: s = 2^n, x = 2 n ln 2 + r, |r| <= ln 2, p = e^r.
-
-    Twice the usual range of r costs two terms of the polynomial and saves the second power of two that results near
-    the ends of the exponent range would need: s^2 may be out of range, s never is.
+    In the sum with `shifter` the low bits are n; with the bias added too, they only need to move to the exponent field.
     """
     f = x.format
-    shifted = mad(x, 0.5 / math.log(2), f.shifter + f.bias)
-    n = shifted - (f.shifter + f.bias)
-    ln2, ln2_low = c.LN2[f]
-    near = mad(n, -2.0 * ln2, x)
-    r = mad(n, -2.0 * ln2_low, near) if low is None else near + (low := mad(n, -2.0 * ln2_low, low))
-    p = mad(mad(polynomial(r, c.EXP[f]), r, 1.0), r, 1.0)
-    if low is not None:
-        p = mad(p, low - (r - near), p)
-    return p, (shifted.bits() << f.stored).as_float()
+    zero = f.shifter + f.bias + offset
+    shifted = mad(x, factor, zero)
+    return shifted - zero, (shifted.bits() << f.stored).as_float()
+
+
+def _exp_near_0(r: Lanes) -> Lanes:
+    """e^r = 1 + r + r^2 E(r)."""
+    return mad(mad(polynomial(r, c.EXP[r.format]), r, 1.0), r, 1.0)
 
 
 def _expm1_factors(x: Lanes, offset: int = 0) -> tuple[Lanes, Lanes]:
-    """s, g with e^x = 2^-offset s (1 + g): s = 2^(n + offset), x = n ln 2 + r, g = e^r - 1 = r + r^2 Q(r)."""
-    f = x.format
-    shifted = mad(x, 1 / math.log(2), f.shifter + f.bias + offset)
-    n = shifted - (f.shifter + f.bias + offset)
-    high, low = c.LN2[f]
-    r = mad(n, -low, mad(n, -high, x))
-    g = mad(r * r, polynomial(r, c.EXPM1[f]), r)
-    return (shifted.bits() << f.stored).as_float(), g
+    """s, g with e^x = 2^-offset s (1 + g): s = 2^(n + offset), x = n ln 2 + r, g = e^r - 1 = r + r^2 G(r)."""
+    n, s = _nearest(x, 1 / math.log(2), offset)
+    ln2, ln2_low = c.LN2[x.format]
+    r = mad(n, -ln2_low, mad(n, -ln2, x))
+    return s, mad(r * r, polynomial(r, c.EXPM1[x.format]), r)
 
 
 def _half_exp(x: Lanes) -> Lanes:

@@ -66,8 +66,8 @@ def _log1p_or_log_twice(a: Lanes, t: Lanes) -> Lanes:
 def _log1p_finite(x: Lanes) -> Lanes:
     """log(1 + x) for -1 < x < infinity.
 
-    k is that of the rounded sum 1 + x, but f = 2^-k x - (1 - 2^-k) is x itself where k = 0 and nowhere wrong by more than a
-    rounding. 2^-k x is made on the encoding, since x is normal where k is not 0; 2^-k is 0 where k = 128 (1024).
+    k is that of the rounded sum 1 + x, but f = 2^-k x - (1 - 2^-k): x itself where k = 0, and rounded once elsewhere.
+    2^-k x is made on the encoding, since x is normal where k is not 0; 2^-k is 0 where k = 128 (1024).
     """
     f = x.format
     moved = _moved(x + 1.0)
@@ -98,7 +98,7 @@ def _moved(x: Lanes) -> Lanes:
 
 
 def _minus_exponent(moved: Lanes, zero: Lanes | None = None) -> Lanes:
-    """-k as a float, +0 for k = 0: in the low bits of `shifter` the exponent field is a float, to subtract from `zero`."""
+    """-k as a float, +0 for k = 0: in the low bits of `shifter` the field becomes a float, subtracted from `zero`."""
     f = moved.format
     field = ((moved >> f.stored) | f.encode(f.shifter)).as_float()
     return _zero(moved) - field if zero is None else zero - field

@@ -138,7 +138,7 @@ def _pow_float32(a: Lanes, y: Lanes) -> Lanes:
 
 
 def _pow_float64(a: Lanes, y: Lanes) -> Lanes:
-    """e^(y log a), logarithm and exponent being pairs: y log a may be 745, whose last bit is a hundred in the result's."""
+    """e^(y log a), logarithm and product being pairs: an error of y log a, which may be 745, is one of the result."""
     exponent = _log(a) * y
     is_inside = absolute(exponent.high) < 800.0
     return exp_of_sum(exponent.high, select(is_inside, exponent.low, 0.0))

@@ -1,9 +1,9 @@
 """Angles modulo pi/2: x = n pi/2 + r with |r| <= pi/4; the two low bits of n are the quadrant.
 
 For |x| up to `FAST_REDUCTION`, three fused steps subtract n pi/2 (Cody and Waite, Software Manual for the Elementary
-Functions, 1980): each removes what is left of the leading bits, and only the last two round. A vector with a larger lane is
-rare and leaves the straight line: such lanes are reduced one at a time, in integer arithmetic, with as many bits of 2/pi
-as they need (Payne and Hanek, SIGNUM Newsletter 18, 1983).
+Functions, 1980): each removes what is left of the leading bits, and only the last two round. A vector with a larger
+lane is rare and leaves the straight line: such lanes are reduced one at a time, in integer arithmetic, with as many
+bits of 2/pi as they need (Payne and Hanek, SIGNUM Newsletter 18, 1983).
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _reduce_scalar(module: ir.Module) -> ir.Function:
     """The reduction of a finite double of 2^16 or more; r is rounded once.
 
     x = M 2^E with an integer M < 2^53, so that x 2/pi mod 4 = M (2^E 2/pi mod 4): of 2/pi only the 192 bits from weight
-    2^(1-E) on matter. No double is nearer to a multiple of pi/2 than 2^-62 (Muller, Elementary Functions, on worst cases
-    of range reduction), so the fraction has 192 - 2 - 53 - 62 = 75 bits that are right; 64 of them are kept.
+    2^(1-E) on matter. No double is nearer to a multiple of pi/2 than 2^-62 (Muller, Elementary Functions, on worst
+    cases of range reduction), so the fraction has 192 - 2 - 53 - 62 = 75 bits that are right; 64 of them are kept.
     """
     name = "foretell.reduce_huge.scalar"
     if name in module.globals:
@@ -128,7 +128,7 @@ def _window_of_two_over_pi(x: Lanes) -> Lanes:
 
 
 def _long_product(a: Lanes, b: Lanes) -> Lanes:
-    """a b modulo the width of b, for 64-bit a, from products of 32 by 32 bits: for wider ones some targets call a library."""
+    """a b modulo the width of b, a of 64 bits, from products of 32 by 32 bits: some targets call a library for more."""
     total = b.lift(0)
     for i in (0, 32):
         for j in range(0, b.element.width - i, 32):

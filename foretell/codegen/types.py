@@ -14,7 +14,7 @@ FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 
 
 def stored_type(dtype: DType) -> ir.Type:
-    """One element in memory; sub-byte integers and booleans take a byte."""
+    """One element in memory; what is narrower than a byte takes one."""
     if dtype in (F32, F64, F16):
         return {F32: FLOAT, F64: DOUBLE, F16: HALF}[dtype]
     if dtype is BF16:
@@ -27,11 +27,6 @@ def register_type(dtype: DType) -> ir.Type:
     if dtype is BOOL:
         return I1
     return {F32: FLOAT, F64: DOUBLE}.get(dtype) or ir.IntType(dtype.bits)
-
-
-def has_native_code(dtype: DType) -> bool:
-    """Whether kernels can load and store the type; floats narrower than 16 bits cannot yet."""
-    return not (dtype.is_float and dtype.bits < 16)
 
 
 def widened(type: ir.Type, lanes: int) -> ir.Type:

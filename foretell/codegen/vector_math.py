@@ -1,13 +1,17 @@
 """Vector math: the elementary functions as LLVM IR, so that compiled code calls no mathematical library.
 
-    math_function(module, "exp", <8 x float>)   ->   define internal <8 x float> @foretell.exp.v8f32(<8 x float>) alwaysinline
+    math_function(module, "exp", <8 x float>)
+        ->  define internal <8 x float> @foretell.exp.v8f32(<8 x float>) alwaysinline
 
-Each function is at most 4 units in the last place from the true value, in float32 and float64, over the whole range,
-denormal arguments and results included; infinities, NaN and signed zeros are those of IEEE 754. `docs/vector-math.md` lists the errors
-measured. A lane's result does not depend on how many lanes there are. The code is straight: special cases are selects, there are no
-tables and no gathers. Two functions leave the line: sin, cos and tan where an angle is huge, and fmod where a quotient is.
+A result is at most 4 units in the last place from the true value, in float32 and in float64, over the whole range,
+denormal arguments and results included; `docs/vector-math.md` lists the errors measured. Infinities, NaN and signed
+zeros follow IEEE 754. A lane's result does not depend on how many lanes there are.
 
-The methods are in `math_exponential`, `math_logarithm`, `math_trigonometry` and `math_power`, the polynomials in `math_coefficients`.
+The code is straight: special cases are selects, and there are neither tables nor gathers. Two things leave the line:
+angles too huge for the fast reduction, and fmod with a quotient of more than 53 bits.
+
+The methods are in `math_exponential`, `math_logarithm`, `math_trigonometry` (with `math_reduction`) and `math_power`,
+their polynomials in `math_coefficients`.
 """
 
 from __future__ import annotations
@@ -59,10 +63,11 @@ INTEGER_FUNCTIONS = frozenset(_INTEGER)
 
 
 def math_function(module: ir.Module, name: str, type: ir.Type, *, fused: bool = True) -> ir.Function:
-    """The internal, always-inlined function `name` on `type` (float, double, or a vector of them), defined in `module` once.
+    """The internal, always-inlined function `name` on `type`, defined in `module` once.
 
-    With `fused=False` no fused multiply-add is emitted, for targets that would call a library for it; the bounds on errors
-    still hold.
+    `type` is float, double, or a vector of them; for `INTEGER_FUNCTIONS` an integer or a vector of integers.
+    With `fused=False` it uses no fused multiply-add, for targets that would call a library for one. The bound on errors
+    is the same.
     """
     assert name in MATH_FUNCTIONS | INTEGER_FUNCTIONS, f"there is no function {name}"
     arity = 1 if name in UNARY_FUNCTIONS else 2

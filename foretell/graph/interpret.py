@@ -97,7 +97,7 @@ def _interpret_stage(
     if contraction is not None and prod(lengths) > 0:
         value = _contract(contraction, points, rank)
         if value is not None:
-            result[...] = _convert(value, stage.dtype, saturate=False)
+            result[...] = convert(value, stage.dtype, saturate=False)
             return result
     for start, stop in _chunks(lengths, rank):
         part = (
@@ -109,7 +109,7 @@ def _interpret_stage(
         if stage.reduction is not None:
             value = _reduce(stage.reduction, value, part.lengths, rank, dtype_of(stage.body))
         target = result[start:stop] if rank else result
-        target[...] = _convert(value, stage.dtype, saturate=False)
+        target[...] = convert(value, stage.dtype, saturate=False)
     return result
 
 
@@ -169,11 +169,11 @@ def _evaluate(scalar: Scalar, points: _Points) -> Numbers:
             return _load(scalar, points)
         case Cast(value, dtype, saturate):
             # Rounded to the narrow type, then carried on in its compute type.
-            return _convert(_evaluate(value, points), dtype, saturate).astype(dtype.compute.numpy)
+            return convert(_evaluate(value, points), dtype, saturate).astype(dtype.compute.numpy)
         case Select(condition, then, otherwise):
             return np.where(_evaluate(condition, points), _evaluate(then, points), _evaluate(otherwise, points))
         case Apply(op, arguments):
-            return _FUNCTIONS[op](*(_evaluate(argument, points) for argument in arguments))
+            return FUNCTIONS[op](*(_evaluate(argument, points) for argument in arguments))
 
 
 def _evaluate_index(value: Dim, points: _Points) -> Numbers:
@@ -317,7 +317,7 @@ def _contract(loads: tuple[Load, Load], points: _Points, rank: int) -> Numbers |
 # --- primitive functions -------------------------------------------------------------------------------------
 
 
-def _convert(value: Numbers, dtype: DType, saturate: bool = True) -> Numbers:
+def convert(value: Numbers, dtype: DType, saturate: bool = True) -> Numbers:
     """Conversion to a storage type, as C does it; saturating where a narrow float would overflow."""
     target = dtype.numpy
     if value.dtype == target:
@@ -413,7 +413,7 @@ def _bitwise_not(value: Numbers) -> Numbers:
     return np.logical_not(value) if value.dtype.kind == "b" else np.invert(value)
 
 
-_FUNCTIONS: dict[str, Callable[..., Numbers]] = {
+FUNCTIONS: dict[str, Callable[..., Numbers]] = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide, "mod": _modulo, "fmod": _fmod},
     **{"pow": _power, "max": np.maximum, "min": np.minimum},
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},

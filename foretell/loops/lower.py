@@ -37,6 +37,10 @@ PARALLEL_POINTS = 1 << 15
 """A nest with fewer points than this is not worth waking a thread for."""
 BLOCK_POINTS = 1 << 13
 """Points of a flat loop that one task takes."""
+ENOUGH_TASKS = 128
+"""Tasks that divide evenly enough among the threads of any machine we know."""
+COLUMN_BLOCK = 128
+"""Columns of a transposition done before the next rows: as many pages as the first level of a TLB holds twice."""
 LEAST_PARALLEL = 16
 """Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
 
@@ -125,7 +129,7 @@ def _nest(cluster: _Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
     outer = stages[0].axes[:depth]
     rows = any(len(stage.axes) > depth for stage in stages)
     if rows:
-        body: Statement = Block(tuple(_stage_loops(stage, locals_, stage.axes[depth:], lanes) for stage in inner))
+        body: Statement = Block(tuple(_row_loops(inner, depth, lanes)))
         body = _allocated(body, [locals_[s.buffer] for s in stages if s.buffer in locals_])
         statement = _outer_loops(outer, body, _points(stages))
     else:
@@ -200,26 +204,76 @@ def identity(reduction: str, dtype: DType) -> Const:
     return Const(low if lowest else high, compute)
 
 
+# --- loops of a row -------------------------------------------------------------------------------------------
+
+
+def _row_loops(stages: Sequence[TensorStage], depth: int, lanes: int) -> list[Statement]:
+    """The loops of each stage in turn; a reduction of what the stage before it stores runs in the same loop.
+
+    before: for i: e[i] = exp(x[i]);  for r: s += e[r]      after: for i: e[i] = exp(x[i]); s += e[i]
+    """
+    statements: list[Statement] = []
+    number = 0
+    while number < len(stages):
+        stage = stages[number]
+        follower = stages[number + 1] if number + 1 < len(stages) else None
+        if follower is not None and _reduces_what_it_stores(stage, follower, depth):
+            statements.append(_store_and_reduce(stage, follower, depth))
+            number += 2
+            continue
+        statements.append(_stage_loops(stage, stage.axes[depth:], lanes))
+        number += 1
+    return statements
+
+
+def _reduces_what_it_stores(stage: TensorStage, follower: TensorStage, depth: int) -> bool:
+    axes, reduced = stage.axes[depth:], follower.reduction_axes
+    if stage.reduction is not None or len(axes) != 1 or len(reduced) != 1 or len(follower.axes) != depth:
+        return False
+    reads = [load for load in loads_in(follower.body) if load.source == stage.buffer]
+    same = all(load.indices == (reduced[0].sym,) for load in reads)
+    return stage.buffer.scope == "stack" and bool(reads) and same and axes[0].extent == reduced[0].extent
+
+
+def _store_and_reduce(stage: TensorStage, follower: TensorStage, depth: int) -> Statement:
+    assert follower.reduction is not None
+    (axis,) = stage.axes[depth:]
+    value = substitute_scalar(follower.body, {follower.reduction_axes[0].sym: axis.sym})
+    accumulator = _accumulator(follower)
+    update = Block(
+        (Store(stage.buffer, stage.place, stage.body), Accumulate(accumulator, (), follower.reduction, value))
+    )
+    return _reduction(follower, accumulator, For(axis.sym, axis.extent, "vector", update), follower.place)
+
+
+def _accumulator(stage: TensorStage) -> Buffer:
+    return Buffer(f"{stage.buffer.name}.acc", stage.buffer.dtype.compute, (), "register")
+
+
+def _reduction(stage: TensorStage, accumulator: Buffer, update: Statement, place: tuple[Dim, ...]) -> Statement:
+    """Start from the identity, accumulate, and store the result."""
+    assert stage.reduction is not None
+    start = Store(accumulator, (), identity(stage.reduction, stage.buffer.dtype))
+    finish = Store(stage.buffer, place, Load(accumulator, (), accumulator.dtype))
+    return Allocate(accumulator, Block((start, update, finish)))
+
+
 # --- loops of one stage ---------------------------------------------------------------------------------------
 
 
-def _stage_loops(stage: TensorStage, locals_: dict[Buffer, Buffer], inner: tuple[Axis, ...], lanes: int) -> Statement:
+def _stage_loops(stage: TensorStage, inner: tuple[Axis, ...], lanes: int) -> Statement:
     """The loops of one stage inside the shared ones, with its best axis in vectors."""
     place = stage.place
     if stage.reduction is None:
         axes, bindings = collapse(inner, [(stage.buffer, place)], [stage.body])
         store = Store(stage.buffer, _substituted(place, bindings), substitute_scalar(stage.body, bindings))
         return _loops(axes, store, vector=len(axes) - 1)
-    accumulator = Buffer(f"{stage.buffer.name}.acc", stage.buffer.dtype.compute, (), "register")
+    accumulator = _accumulator(stage)
     reduced, bindings = collapse(stage.reduction_axes, [], [stage.body])
     body = substitute_scalar(stage.body, bindings)
-    candidates = inner + reduced
-    best = vector_axis(candidates, [(stage.buffer, place)], [body], lanes)
-    start = Store(accumulator, (), identity(stage.reduction, stage.buffer.dtype))
+    best = vector_axis(inner + reduced, [(stage.buffer, place)], [body], lanes)
     update = _loops(reduced, Accumulate(accumulator, (), stage.reduction, body), vector=best - len(inner))
-    finish = Store(stage.buffer, place, Load(accumulator, (), accumulator.dtype))
-    whole = Allocate(accumulator, Block((start, update, finish)))
-    return _loops(inner, whole, vector=best if best < len(inner) else -1)
+    return _loops(inner, _reduction(stage, accumulator, update, place), vector=best if best < len(inner) else -1)
 
 
 def _substituted(place: tuple[Dim, ...], bindings: dict[Sym, Dim]) -> tuple[Dim, ...]:
@@ -245,6 +299,10 @@ def _point_nest(
     axes, bindings = collapse(outer, places, bodies)
     stages = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
     places = [(buffer, _substituted(place, bindings)) for buffer, place in places]
+    if len(stages) == 1 and stages[0].reduction is None:
+        transposed = _try_transposition(axes, replace(stages[0], place=places[0][1]), lanes)
+        if transposed is not None:
+            return transposed
     reduced = [axis for stage in stages for axis in stage.reduction_axes]
     best = vector_axis((*axes, *reduced), places, [stage.body for stage in stages], lanes)
     body = Block(tuple(_point_stage(stage, bindings, reduced, best - len(axes)) for stage in stages))
@@ -263,31 +321,90 @@ def _point_stage(stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axi
     place = _substituted(stage.place, bindings)
     if stage.reduction is None:
         return Store(stage.buffer, place, stage.body)
-    accumulator = Buffer(f"{stage.buffer.name}.acc", stage.buffer.dtype.compute, (), "register")
+    accumulator = _accumulator(stage)
     chosen = reduced[vector] if vector >= 0 else None
     number = stage.reduction_axes.index(chosen) if chosen in stage.reduction_axes and chosen else -1
-    update = Accumulate(accumulator, (), stage.reduction, stage.body)
-    statements = (
-        Store(accumulator, (), identity(stage.reduction, stage.buffer.dtype)),
-        _loops(stage.reduction_axes, update, vector=number),
-        Store(stage.buffer, place, Load(accumulator, (), accumulator.dtype)),
-    )
-    return Allocate(accumulator, Block(statements))
+    update = _loops(stage.reduction_axes, Accumulate(accumulator, (), stage.reduction, stage.body), vector=number)
+    return _reduction(stage, accumulator, update, place)
+
+
+def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -> Statement | None:
+    """Square blocks, where elements that are neighbours in the source lie far apart in the result.
+
+    before: for u: for v: y[u, v] = x[v, u]
+    after:  for V parallel: for U: for v vector: for u < lanes unroll: y[U + u, V + v] = x[V + v, U + u]
+
+    The innermost loops load rows of x and transpose them in registers (codegen). Declines when no single axis has all
+    strided loads in a row, or a side is shorter than a block.
+    """
+    sides = _transposed_axes(axes, stage)
+    side = 4 * lanes // max(stage.buffer.dtype.itemsize, 4)
+    if sides is None or any(not isinstance(axis.extent, int) or axis.extent < side for axis in sides):
+        return None
+    row, column = sides
+    rest = tuple(axis for axis in axes if axis not in sides)
+    store = Store(stage.buffer, stage.place, stage.body)
+    blocks = Axis(Sym(f"{column.sym.name}.b", 0), expr.ceildiv(column.extent, COLUMN_BLOCK))
+    inside = Sym(f"{column.sym.name}.j", 0, COLUMN_BLOCK - 1)
+    extent = expr.minimum(column.extent - blocks.sym * COLUMN_BLOCK, COLUMN_BLOCK)
+    columns = {column.sym: blocks.sym * COLUMN_BLOCK + inside}
+    whole, left = divmod(int(row.extent), side) if isinstance(row.extent, int) else (0, 0)
+    number, lane = Sym(f"{row.sym.name}.b", 0, max(0, whole - 1)), Sym(f"{row.sym.name}.j", 0, side - 1)
+    full = substitute_statement(store, {**columns, row.sym: number * side + lane})
+    last = substitute_statement(store, {**columns, row.sym: lane + whole * side})
+    main = For(number, whole, "serial", For(inside, extent, "vector", For(lane, side, "unroll", full)))
+    tail = For(lane, left, "serial", For(inside, extent, "vector", last))
+    return _outer_loops((*rest, blocks), Block((main, tail) if left else (main,)), stage.points)
+
+
+def _transposed_axes(axes: tuple[Axis, ...], stage: TensorStage) -> tuple[Axis, Axis] | None:
+    """(axis along which the strided loads are contiguous, axis along which the store is)."""
+    column = next((a for a in axes if access_stride(stage.buffer, stage.place, a.sym) == 1), None)
+    if column is None or stage.buffer.dtype.itemsize not in (4, 8):
+        return None
+    strided: list[Load] = []
+    for load in loads_in(stage.body):
+        plain = tuple(index for index in load.indices if isinstance(index, (int, expr.Expr)))
+        assert isinstance(load.source, Buffer)
+        if len(plain) != len(load.indices) or load.source.dtype.itemsize != stage.buffer.dtype.itemsize:
+            return None
+        if access_stride(load.source, plain, column.sym) not in (0, 1):
+            strided.append(load)
+    for axis in axes:
+        if strided and all(_stride_of(load, axis.sym) == 1 for load in strided):
+            return axis, column
+    return None
+
+
+def _stride_of(load: Load, sym: Sym) -> int | None:
+    assert isinstance(load.source, Buffer)
+    plain = tuple(index for index in load.indices if isinstance(index, (int, expr.Expr)))
+    return access_stride(load.source, plain, sym)
 
 
 def _outer_loops(axes: tuple[Axis, ...], body: Statement, points: Dim) -> Statement:
-    """The outermost loops; the first long one is shared among threads if there is enough to do."""
-    if not axes:
+    """The outermost loops; where there is enough to do, as many of them as it takes are joined and shared by threads.
+
+    The others stay loops: an index of a joined loop costs a division.
+    """
+    if not _is_large(points):
+        return _loops(axes, body)
+    count = _axes_to_share(axes)
+    body = _loops(axes[count:], body)
+    if count == 0:
         return body
-    parallel = _is_large(points)
-    kinds = ["serial"] * len(axes)
-    if parallel:
-        # One task per iteration of the outer axes, joined into a single loop.
-        joined, bindings = _join(axes)
-        return For(joined.sym, joined.extent, "parallel", substitute_statement(body, bindings))
-    for axis, kind in zip(reversed(axes), reversed(kinds), strict=True):
-        body = For(axis.sym, axis.extent, kind, body)
-    return body
+    joined, bindings = _join(axes[:count])
+    return For(joined.sym, joined.extent, "parallel", substitute_statement(body, bindings))
+
+
+def _axes_to_share(axes: tuple[Axis, ...]) -> int:
+    """The least number of leading axes whose iterations keep all threads busy."""
+    tasks: Dim = 1
+    for count, axis in enumerate(axes):
+        if not isinstance(tasks, int) or tasks >= ENOUGH_TASKS:
+            return count
+        tasks = tasks * axis.extent
+    return len(axes)
 
 
 def _is_large(points: Dim) -> bool:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from foretell.ir.dtypes import DType
 from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import TensorType
+from foretell.target.resolve import Target
+
+ROLES = ("input", "constant", "output", "temporary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,10 @@ class Slot:
     dtype: DType
     shape: tuple[Dim, ...]
     role: str
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,8 @@ class Step:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     kernels: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    operator: str = ""
+    """What a fallback runs, as ONNX calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +58,21 @@ class Program:
     def is_native(self) -> bool:
         """Whether every step is machine code."""
         return all(step.native is not None for step in self.steps)
+
+    @property
+    def kernel_count(self) -> int:
+        return sum(len(step.kernels) for step in self.steps)
+
+    @property
+    def fallback_operators(self) -> tuple[str, ...]:
+        """Operators that run in Python, each once."""
+        return tuple(sorted({step.operator for step in self.steps if step.native is None}))
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code of a program and of the thread pool it runs on, as relocatable objects."""
+
+    target: Target
+    kernels: bytes
+    pool: bytes

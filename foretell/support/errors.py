@@ -208,3 +208,33 @@ class TargetError(ForetellError):
     """The machine cannot do what is asked: code for another CPU, or a CPU we know nothing about."""
 
     code = "FT501"
+
+
+class ArtifactError(ForetellError):
+    """The file of a compiled model cannot be used."""
+
+    code = "FT600"
+
+
+class NotAnArtifact(ArtifactError):
+    """Some other kind of file."""
+
+    code = "FT601"
+
+
+class DamagedArtifact(ArtifactError):
+    """Cut short, or changed since it was written."""
+
+    code = "FT602"
+
+
+class NewerArtifact(ArtifactError):
+    """Written by a version of foretell that this one does not understand."""
+
+    code = "FT603"
+
+
+class UnsavableModel(ArtifactError):
+    """A compiled model that needs more than machine code, so that no file can hold it."""
+
+    code = "FT604"

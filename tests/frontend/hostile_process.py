@@ -1,8 +1,8 @@
 """A process that reads hostile models, so that whatever they do is done to it alone, and measured.
 
-`python -m tests.frontend.hostile_process KIND` takes the names of cases from its input, one a line, and writes two lines
-of JSON for each: its name before it is read, what became of it after. KIND is "named" for `hostile_models`, "quick" or
-"all" for numbered cases of `mutate_model` from few or all seeds.
+`python -m tests.frontend.hostile_process KIND` takes the names of cases from its input, one a line, and writes two
+lines of JSON for each: its name before it is read, what became of it after. KIND is "named" for `hostile_models`,
+"quick" or "all" for numbered cases of `mutate_model` from few or all seeds.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def forget_peak() -> None:
 def limit_address_space() -> None:
     if sys.platform == "linux":
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + ADDRESS_SPACE_BYTES,) * 2)
+        allowed = mapped + ADDRESS_SPACE_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
 
 
 def measure(case: str, detail: str, source: bytes | str) -> Outcome:
     """Read a model; time is that of this process alone, so that a busy machine does not count."""
-    gc.collect()
     forget_peak()
     before, start = peak_bytes(), time.process_time()
     result = read_and_simplify(source)
@@ -113,6 +113,8 @@ def main(kind: str) -> None:
     for line in sys.stdin:
         case = line.rstrip("\n")
         detail, source = make(case)
+        if kind == "named":
+            gc.collect()  # what the last case left is not this one's
         print(json.dumps({"begin": case, "detail": detail}), flush=True)
         print(json.dumps(asdict(measure(case, detail, source))), flush=True)
 

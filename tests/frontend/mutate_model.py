@@ -10,60 +10,33 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 from onnx.backend.test.case import node as node_cases
+from onnx.backend.test.case.test_case import TestCase
 
 HOSTILE_INTS = (
-    -(1 << 63),
-    -(1 << 31),
-    -1000,
-    -2,
-    -1,
-    0,
-    1,
-    2,
-    3,
-    7,
-    33,
-    1000,
-    1 << 31,
-    1 << 32,
-    1 << 62,
-    (1 << 63) - 1,
+    *(-(1 << 63), -(1 << 31), -1000, -2, -1, 0, 1, 2, 3, 7, 33, 1000),
+    *(1 << 31, 1 << 32, 1 << 62, (1 << 63) - 1),
 )
 HOSTILE_FLOATS = (0.0, -0.0, -1.0, 1e-30, 0.5, 3.0, 1e30, float("inf"), float("-inf"), float("nan"))
 HOSTILE_TEXTS = (
-    "",
-    "NOTSET",
-    "SAME_UPPER",
-    "SAME_LOWER",
-    "VALID",
-    "...->",
-    "ij->ii",
-    "i,j,k->ijk",
-    "\0",
-    "é" * 50,
-    "none",
-    "linear",
+    *("", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "none", "linear"),
+    *("...->", "ij->ii", "i,j,k->ijk", "\0", "é" * 50),
 )
-MODULES = (
-    *(
-        "add affinegrid argmax attention averagepool batch_normalization cast center_crop_pad clip col2im compress concat".split()
-    ),
-    *("constantofshape conv convinteger convtranspose cumsum dequantizelinear dft einsum expand eyelike".split()),
-    *(
-        "flatten gather gathernd gemm gridsample groupnormalization gru hammingwindow if_ layernormalization loop".split()
-    ),
-    *("lppool lstm matmul maxpool maxunpool mean melweightmatrix negativeloglikelihoodloss nonmaxsuppression".split()),
-    *("nonzero onehot pad qlinearconv qlinearmatmul quantizelinear rangeop reduce_log_sum_exp reduceprod".split()),
-    *("reshape resize reversesequence rnn roialign rotaryembedding scan scatternd sequence_map shape shrink".split()),
-    *(
-        "slice softmax_cross_entropy_loss spacetodepth split stft tfidfvectorizer tile topk transpose trilu unique".split()
-    ),
-    *("unsqueeze upsample where ai_onnx_ml.tree_ensemble ai_onnx_ml.label_encoder".split()),
+MODULES = tuple(
+    """
+    add affinegrid argmax attention batch_normalization cast center_crop_pad clip col2im compress concat constantofshape
+    conv convinteger convtranspose cumsum dequantizelinear dft dropout einsum expand eyelike flatten gather gathernd
+    gemm gridsample groupnormalization gru hammingwindow if_ layernormalization loop lstm matmul maxunpool mean
+    melweightmatrix negativeloglikelihoodloss nonmaxsuppression nonzero onehot pad qlinearconv qlinearmatmul
+    quantizelinear rangeop reduce_log_sum_exp reduceprod reshape resize reversesequence rnn roialign rotaryembedding
+    scan scatternd sequence_map shape shrink slice softmax_cross_entropy_loss spacetodepth split stft tfidfvectorizer
+    tile topk transpose trilu unique unsqueeze upsample where ai_onnx_ml.tree_ensemble ai_onnx_ml.label_encoder
+    """.split()
 )
 """Modules of the ONNX backend suite that make the seeds of a short run."""
 
@@ -78,32 +51,42 @@ class Seed:
 
 
 def load_seeds(all_modules: bool = False) -> list[Seed]:
-    """Models of the backend suite, the light models of the onnx package, and a few of our own; in a fixed order."""
+    """Models of the backend suite, light models of the onnx package, and a few of our own; in a fixed order.
+
+    All of them, or a selection that is quick to load and to read.
+    """
     names = sorted(module.name for module in pkgutil.iter_modules(node_cases.__path__)) if all_modules else MODULES
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in names:
-            importlib.import_module(f"{node_cases.__name__}.{name}")
-    cases = sorted(getattr(node_cases, "_NodeTestCases"), key=lambda case: case.name)  # noqa: B009
-    seeds = [_seed(case.name, case.model, case.data_sets[0][0]) for case in cases]
+    seeds = [_seed(case) for name in names for case in _cases_of(name)[: None if all_modules else 2]]
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    for path in sorted(folder.glob("*.onnx")):
+    for path in sorted(folder.glob("*.onnx" if all_modules else "*squeezenet.onnx")):
         seeds.append(Seed(path.stem, path.read_bytes(), path.read_bytes()))
-    own = (nested_model(), function_model(), shape_model())
+    own = (nested_model(), function_model(), shape_model(), pool_model(), quantised_model())
     return seeds + [Seed(model.graph.name, model.SerializeToString(), model.SerializeToString()) for model in own]
 
 
-def _seed(name: str, model: ModelProto, inputs: Sequence[object]) -> Seed:
+def _cases_of(module: str) -> list[TestCase]:
+    """The cases that importing a module of the suite adds to its list."""
+    cases: list[TestCase] = getattr(node_cases, "_NodeTestCases")  # noqa: B009 (it is private)
+    before = len(cases)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module(f"{node_cases.__name__}.{module}")
+    return cases[before:]
+
+
+def _seed(case: TestCase) -> Seed:
+    model = case.model
+    assert model is not None and case.data_sets is not None
     frozen = ModelProto()
     frozen.CopyFrom(model)
     kept = list(frozen.graph.input)
     del frozen.graph.input[:]
-    for info, value in zip(kept, inputs, strict=False):
+    for info, value in zip(kept, case.data_sets[0][0], strict=False):
         if isinstance(value, np.ndarray) and value.dtype != object:
             frozen.graph.initializer.append(numpy_helper.from_array(value, info.name))
         else:
             frozen.graph.input.append(info)
-    return Seed(name, model.SerializeToString(), frozen.SerializeToString())
+    return Seed(case.name, model.SerializeToString(), frozen.SerializeToString())
 
 
 def nested_model() -> ModelProto:
@@ -113,7 +96,8 @@ def nested_model() -> ModelProto:
         <ir_version: 10, opset_import: ["": 21]>
         nested (float[2,n] x, bool c) => (float[2,n] y, float[t,2,n] z) {
             trips = Constant <value_int = 3> ()
-            y, z = Loop <body = body (int64 i, bool go, float[2,n] state) => (bool again, float[2,n] out, float[2,n] row) {
+            y, z = Loop <body = body (int64 i, bool go, float[2,n] state)
+                => (bool again, float[2,n] out, float[2,n] row) {
                 again = Identity (go)
                 out = If (c) <
                     then_branch = then () => (float[2,n] r) { r = Add (state, x) },
@@ -162,6 +146,41 @@ def shape_model() -> ModelProto:
             one = Constant <value_int = 1> ()
             top = Squeeze (e, zero)
             z = Range (low, top, one)
+        }
+        """
+    )
+
+
+def pool_model() -> ModelProto:
+    """Windows of all kinds."""
+    return onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["": 21]>
+        pools (float[1,2,8,n] x) => (float[a,b,c,d] y, int64[e,f,g,h] z, float[i,j,k,l] w) {
+            m, z = MaxPool <kernel_shape = [3, 3], strides = [2, 1], pads = [1, 1, 1, 1], ceil_mode = 1> (x)
+            w = AveragePool <kernel_shape = [2, 2], auto_pad = "SAME_UPPER", count_include_pad = 1> (m)
+            p = LpPool <kernel_shape = [2, 2], dilations = [2, 2], p = 3> (x)
+            y = GlobalAveragePool (p)
+        }
+        """
+    )
+
+
+def quantised_model() -> ModelProto:
+    """Weights and activations that are stored as bytes."""
+    return onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["": 21]>
+        quantised (float[n,4] x) => (float[n,2] y)
+        <float scale = {0.1}, uint8 zero = {128}, int8[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8},
+         float[2] scales = {0.1, 0.2}, int8[2] zeros = {0, 1}>
+        {
+            q = QuantizeLinear (x, scale, zero)
+            d = DequantizeLinear (q, scale, zero)
+            v = DequantizeLinear <axis = 1> (w, scales, zeros)
+            h = MatMul (d, v)
+            r = DynamicQuantizeLinear (h)
+            y = Relu (h)
         }
         """
     )
@@ -236,18 +255,14 @@ def _element_type(rng: random.Random, schema: defs.OpSchema, parameter: str, cho
 def _add_input(rng: random.Random, graph: GraphProto, name: str, element_type: int) -> None:
     """A constant or an input, of few elements: one that is small is likelier to mean something."""
     dims = [rng.choice((0, 1, 1, 2, 2, 3, 4)) for _ in range(rng.choice((0, 1, 1, 2, 3, 4, 4, 5)))]
-    if rng.random() < 0.5 and element_type in (
-        TensorProto.INT64,
-        TensorProto.FLOAT,
-        TensorProto.INT32,
-        TensorProto.BOOL,
-    ):
-        numbers = {
-            TensorProto.INT64: rng.choice((HOSTILE_INTS, _SMALL_INTS, _SMALL_INTS)),
-            TensorProto.INT32: _SMALL_INTS,
-            TensorProto.FLOAT: rng.choice((HOSTILE_FLOATS, (0.5, 1.0, 2.0))),
-            TensorProto.BOOL: (False, True),
-        }[element_type]
+    choices: dict[int, Sequence[float]] = {
+        TensorProto.INT64: rng.choice((HOSTILE_INTS, _SMALL_INTS, _SMALL_INTS)),
+        TensorProto.INT32: _SMALL_INTS,
+        TensorProto.FLOAT: rng.choice((HOSTILE_FLOATS, (0.5, 1.0, 2.0))),
+        TensorProto.BOOL: (False, True),
+    }
+    numbers = choices.get(element_type)
+    if numbers is not None and rng.random() < 0.5:
         values = [rng.choice(numbers) for _ in range(math.prod(dims))]
         graph.initializer.append(helper.make_tensor(name, element_type, dims, values))
         return
@@ -347,7 +362,8 @@ def change_attribute(rng: random.Random, model: ModelProto, seeds: Sequence[Seed
             attribute.type = rng.choice(AttributeProto.AttributeType.values())  # pyright: ignore
 
 
-def _change_list(rng: random.Random, numbers, hostile: Sequence[float]) -> None:
+def _change_list(rng: random.Random, numbers: Any, hostile: Sequence[float]) -> None:
+    """One number in a list of a message more, less or other; or all of them hostile."""
     choice = rng.randrange(4)
     if choice == 0 or not len(numbers):
         numbers.append(rng.choice(hostile))
@@ -369,19 +385,11 @@ def add_attribute(rng: random.Random, model: ModelProto, seeds: Sequence[Seed]) 
         known = defs.get_schema(node.op_type, domain=node.domain).attributes
         name = rng.choice(sorted(known))
         kind = int(getattr(known[name].type, "value"))  # noqa: B009 (onnx's stubs lack it)
-    values = {
-        AttributeProto.INT: rng.choice(HOSTILE_INTS),
-        AttributeProto.FLOAT: rng.choice(HOSTILE_FLOATS),
-        AttributeProto.STRING: rng.choice(HOSTILE_TEXTS),
-        AttributeProto.INTS: [rng.choice(HOSTILE_INTS) for _ in range(rng.randrange(5))],
-        AttributeProto.FLOATS: [rng.choice(HOSTILE_FLOATS) for _ in range(rng.randrange(5))],
-        AttributeProto.TENSOR: _hostile_tensor(rng, "t"),
-    }
     if rng.random() < 0.8:
         kept = [attribute for attribute in node.attribute if attribute.name != name]
         del node.attribute[:]
         node.attribute.extend(kept)
-    node.attribute.append(helper.make_attribute(name, values.get(kind, 1), attr_type=kind if kind in values else None))
+    node.attribute.append(helper.make_attribute(name, _attribute_value(rng, kind)))
 
 
 def remove_attribute(rng: random.Random, model: ModelProto, seeds: Sequence[Seed]) -> None:
@@ -406,7 +414,9 @@ def _hostile_tensor(rng: random.Random, name: str) -> TensorProto:
         return helper.make_tensor(name, kind, dims, [rng.choice(HOSTILE_INTS) for _ in range(count)])
     if kind == TensorProto.FLOAT:
         return helper.make_tensor(name, kind, dims, [rng.choice(HOSTILE_FLOATS) for _ in range(count)])
-    return helper.make_tensor(name, kind, dims, [b"x" if kind == TensorProto.STRING else 1] * count)
+    if kind == TensorProto.STRING:
+        return TensorProto(name=name, data_type=kind, dims=dims, string_data=[b"x"] * count)
+    return helper.make_tensor(name, kind, dims, [1] * count)
 
 
 def _change_tensor(rng: random.Random, tensor: TensorProto) -> None:
@@ -423,7 +433,8 @@ def _change_tensor(rng: random.Random, tensor: TensorProto) -> None:
 
 def _change_values(rng: random.Random, tensor: TensorProto) -> None:
     """Keep the type and shape; put hostile numbers in."""
-    numbers = {TensorProto.INT64: HOSTILE_INTS, TensorProto.FLOAT: HOSTILE_FLOATS}.get(tensor.data_type)
+    hostile: dict[int, Sequence[float]] = {TensorProto.INT64: HOSTILE_INTS, TensorProto.FLOAT: HOSTILE_FLOATS}
+    numbers = hostile.get(tensor.data_type)
     count = math.prod(tensor.dims)
     if numbers is None or not 0 <= count <= 1000:
         tensor.raw_data = tensor.raw_data[: rng.randrange(len(tensor.raw_data) + 1)]

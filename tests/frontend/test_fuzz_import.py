@@ -7,7 +7,7 @@ import pytest
 from tests.frontend.hostile_process import run_hostile
 from tests.frontend.mutate_model import function_model, load_seeds, make_case, nested_model, shape_model
 
-QUICK_CASES, SLOW_CASES = 600, 5000
+QUICK_CASES, SLOW_CASES = 1200, 5000
 
 
 def _check(kind: str, first: int, count: int) -> None:

@@ -40,6 +40,11 @@ CODES = {
     "InputError": "FT401",
     "EvaluationError": "FT402",
     "TargetError": "FT501",
+    "ArtifactError": "FT600",
+    "NotAnArtifact": "FT601",
+    "DamagedArtifact": "FT602",
+    "NewerArtifact": "FT603",
+    "UnsavableModel": "FT604",
 }
 """Published: a code never changes its meaning. A new error adds a line."""
 

@@ -67,7 +67,7 @@ def _check_broadcasts(operand: TensorType | None, shape: tuple[Dim, ...]) -> Non
         raise ValueError(f"{operand} does not broadcast to shape {shape}")
 
 
-# --- Softmax{axis}: y = e / sum[axis] e, e = exp(x - max[axis] x);  LogSoftmax{axis}: y = (x - max) - log sum e ---
+# --- Softmax{axis}: y = e * (1 / sum[axis] e), e = exp(x - max[axis] x);  LogSoftmax{axis}: y = (x - max) - log sum e ---
 
 
 def _infer_softmax(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -92,9 +92,10 @@ def define_softmax(operands: Operands, attrs: Attrs) -> Definition:
         _max_stage(x, axis),
         Stage("exp", compute, axes, _apply("exp", shifted)),
         Stage("sum", compute, outer, Load(Local(1), index, compute), "sum", inner),
-        Stage("y", x.dtype, axes, _apply("div", Load(Local(1), here, compute), Load(Local(2), row, compute))),
+        Stage("inverse", compute, outer, _apply("reciprocal", Load(Local(2), _syms(outer), compute))),
+        Stage("y", x.dtype, axes, _apply("mul", Load(Local(1), here, compute), Load(Local(3), row, compute))),
     )
-    return Definition(stages, (3,))
+    return Definition(stages, (4,))
 
 
 def define_log_softmax(operands: Operands, attrs: Attrs) -> Definition:
