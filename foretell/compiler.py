@@ -17,7 +17,8 @@ from foretell.link_program import is_native, link_program
 from foretell.runtime.session import CompiledModel
 from foretell.support.limits import DEFAULT_LIMITS, Limits
 from foretell.support.progress import Steps
-from foretell.target.resolve import check_runs_here, resolve_target
+from foretell.support.stage_times import StageTimes
+from foretell.target.resolve import resolve_target
 from foretell.target.threads import default_threads
 
 __all__ = ["compile", "import_model", "simplify"]
@@ -31,18 +32,23 @@ def compile(
     shapes: Shapes | None = None,
     limits: Limits = DEFAULT_LIMITS,
     progress: Steps | None = None,
+    times: StageTimes | None = None,
 ) -> CompiledModel:
-    """A model as machine code: call the result with arrays.
+    """A model as machine code: call the result with arrays, or save it. The target need not be this machine.
 
-    `threads` defaults to what this process may use; `shapes` binds symbolic dimensions of inputs.
+    `threads` defaults to what this process may use; `shapes` binds symbolic dimensions of inputs; `times` learns how
+    long each stage took.
     """
     resolved = resolve_target(target)
-    check_runs_here(resolved)
-    graph = simplify(import_model(source, shapes=shapes, limits=limits, progress=progress))
+    times = StageTimes() if times is None else times
+    with times.measure("import"):
+        graph = import_model(source, shapes=shapes, limits=limits, progress=progress)
+    with times.measure("simplify"):
+        graph = simplify(graph)
     _warn_of_reference(graph)
     if progress is not None:
         progress.step("compile", f"{len(graph.nodes)} nodes for {resolved}")
-    return link_program(graph, resolved, threads or default_threads())
+    return link_program(graph, resolved, default_threads() if threads is None else threads, times)
 
 
 def import_model(

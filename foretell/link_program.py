@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from foretell.codegen.compile_module import compile_module
 from foretell.codegen.emit_kernel import Layout
-from foretell.codegen.emit_program import emit_pool, emit_program
+from foretell.codegen.emit_program import emit_module, emit_pool
 from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node
@@ -18,9 +19,9 @@ from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
-from foretell.runtime.native_code import POOLS, NativeCode
-from foretell.runtime.program import Program, Slot, Step
+from foretell.runtime.program import Binary, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
+from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 
 
@@ -29,28 +30,48 @@ def is_native(node: Node) -> bool:
     return OPS[node.op].define is not None
 
 
-def link_program(graph: Graph, target: Target, threads: int = 1) -> CompiledModel:
+def lower_program(graph: Graph, target: Target) -> list[NativeStep | NodeStep]:
+    """The kernels of a graph, and the nodes that have none, in order."""
+    return lower_graph(graph, is_native, target.spec.vector_bytes // 4)
+
+
+def link_program(
+    graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None
+) -> CompiledModel:
     """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
-    steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4)
+    times = StageTimes() if times is None else times
+    with times.measure("lower"):
+        steps = lower_program(graph, target)
+        program = _program(graph, steps)
+    with times.measure("emit"):
+        module = emit_module([step.kernels for step in steps if isinstance(step, NativeStep)], _layout(program, target), target)
+    with times.measure("llvm"):
+        binary = Binary(target, compile_module(module, target), emit_pool(target))
+    fallbacks = [_fallback(step.node, target, threads, times) for step in steps if isinstance(step, NodeStep)]
+    numbers = {slot.name: number for number, slot in enumerate(program.slots)}
+    constants = {numbers[value.name]: array for value, array in graph.constants.items()}
+    with times.measure("load"):
+        return CompiledModel(program, binary, constants, fallbacks, threads)
+
+
+def _program(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> Program:
     slots = _slots(graph, steps)
     numbers = {slot.name: number for number, slot in enumerate(slots)}
-    symbols = _symbols(slots, steps)
-    layout = Layout(numbers, {symbol: number for number, symbol in enumerate(symbols)}, target.spec.vector_bytes)
-    native = [step.kernels for step in steps if isinstance(step, NativeStep)]
-    POOLS.load(emit_pool(target))
-    code = NativeCode(emit_program(native, layout, target))
-    fallbacks = [_fallback(step.node, target, threads) for step in steps if isinstance(step, NodeStep)]
-    program = Program(
+    return Program(
         graph.name,
         slots,
-        symbols,
+        _symbols(slots, steps),
         _steps(steps, numbers),
         tuple(numbers[value.name] for value in graph.inputs),
         tuple(numbers[value.name] for value in graph.outputs),
         graph.output_names,
     )
-    constants = {numbers[value.name]: array for value, array in graph.constants.items() if value.name in numbers}
-    return CompiledModel(program, code, constants, fallbacks, POOLS.get(threads))
+
+
+def _layout(program: Program, target: Target) -> Layout:
+    slots = {slot.name: number for number, slot in enumerate(program.slots)}
+    symbols = {symbol: number for number, symbol in enumerate(program.symbols)}
+    return Layout(slots, symbols, target.spec.vector_bytes)
 
 
 def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Slot, ...]:
@@ -89,7 +110,7 @@ def _symbols(slots: Sequence[Slot], steps: Sequence[NativeStep | NodeStep]) -> t
         else:
             for kernel in step.kernels:
                 found |= free_symbols(kernel)
-    return tuple(sorted(found, key=lambda symbol: symbol.name))
+    return tuple(sorted(found, key=lambda symbol: (symbol.name, symbol.lo, symbol.hi or 0, symbol.multiple_of)))
 
 
 def _steps(steps: Sequence[NativeStep | NodeStep], numbers: Mapping[str, int]) -> tuple[Step, ...]:
@@ -99,7 +120,8 @@ def _steps(steps: Sequence[NativeStep | NodeStep], numbers: Mapping[str, int]) -
         if isinstance(step, NodeStep):
             reads = tuple(numbers[value.name] for value in step.node.present_inputs)
             writes = tuple(numbers[value.name] for value in step.node.outputs)
-            result.append(Step(None, fallback, reads, writes))
+            operator = str(step.node.attrs.get("op_type", step.node.op))
+            result.append(Step(None, fallback, reads, writes, operator=operator))
             fallback += 1
         else:
             result.append(_native_step(native, step.kernels, numbers))
@@ -117,7 +139,7 @@ def _native_step(number: int, kernels: Sequence[Kernel], numbers: Mapping[str, i
     return Step(number, None, tuple(reads), tuple(writes), uses)
 
 
-def _fallback(node: Node, target: Target, threads: int) -> Fallback:
+def _fallback(node: Node, target: Target, threads: int, times: StageTimes) -> Fallback:
     """How a node without native code is run."""
     present = [value is not None for value in node.inputs]
 
@@ -127,7 +149,7 @@ def _fallback(node: Node, target: Target, threads: int) -> Fallback:
 
     if not is_control_flow(node):
         return lambda arrays, symbols: evaluate_node(node, spread(arrays), symbols)
-    models = {id(graph): link_program(graph, target, threads) for graph in node.subgraphs}
+    models = {id(graph): link_program(graph, target, threads, times) for graph in node.subgraphs}
 
     def run(arrays: Sequence[Array], symbols: Mapping[Sym, int]) -> Sequence[Array]:
         return run_control_flow(

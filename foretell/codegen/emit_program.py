@@ -18,7 +18,12 @@ VOID = ir.VoidType()
 
 
 def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> bytes:
-    """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
+    """Object code of `emit_module`."""
+    return compile_module(emit_module(steps, layout, target), target)
+
+
+def emit_module(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> ir.Module:
+    """A module with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
     module = _module(target)
     parallel_for = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3 + [I64]), "foretell_parallel_for")
     for number, kernels in enumerate(steps):
@@ -28,7 +33,7 @@ def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Targ
         for function in functions:
             builder.call(function, step.args)
         builder.ret_void()
-    return compile_module(module, target)
+    return module
 
 
 @cache

@@ -9,6 +9,7 @@ bits of 2/pi as they need (Payne and Hanek, SIGNUM Newsletter 18, 1983).
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import llvmlite.ir as ir
 
@@ -21,14 +22,11 @@ from foretell.codegen.math_lanes import (
     Lanes,
     absolute,
     fma,
+    intrinsic,
     mad,
     select,
     type_name,
 )
-
-_I64 = ir.IntType(64)
-_WIDE = ir.IntType(192)
-"""Holds x 2/pi modulo 4: two bits of quadrant and 190 of fraction."""
 
 
 def reduced_angle(x: Lanes) -> tuple[Lanes, Lanes]:
@@ -90,27 +88,28 @@ def _reduce_scalar(module: ir.Module) -> ir.Function:
     """The reduction of a finite double of 2^16 or more; r is rounded once.
 
     x = M 2^E with an integer M < 2^53, so that x 2/pi mod 4 = M (2^E 2/pi mod 4): of 2/pi only the 192 bits from weight
-    2^(1-E) on matter. No double is nearer to a multiple of pi/2 than 2^-62 (Muller, Elementary Functions, on worst
-    cases of range reduction), so the fraction has 192 - 2 - 53 - 62 = 75 bits that are right; 64 of them are kept.
+    2^(1-E) on matter, and of the product, which begins with the quadrant, the first 128. No double is nearer to a
+    multiple of pi/2 than 2^-62 (Muller, Elementary Functions, on worst cases of range reduction): so at least 64 bits
+    are left to r.
     """
     name = "foretell.reduce_huge.scalar"
     if name in module.globals:
         return module.globals[name]
-    function = _cold_function(module, name, [ir.DoubleType(), _I64], ir.DoubleType())
+    function = _cold_function(module, name, [ir.DoubleType(), ir.IntType(64)], ir.DoubleType())
     builder = ir.IRBuilder(function.append_basic_block())
     x = Lanes(builder, function.args[0])
 
-    product = _long_product((x.bits() & (2**52 - 1)) | 2**52, _window_of_two_over_pi(x))
-    quadrant = _resized(((product >> 189) + 1) >> 1, _I64)
-    fraction = product << 2
-    is_below = fraction > 2**191 - 1
-    magnitude = select(is_below, -fraction, fraction)
+    high, low = _leading_words(((x.bits() & (2**52 - 1)) | 2**52), _window_of_two_over_pi(x))
+    quadrant = ((high >> 61) + 1) >> 1
+    fraction, fraction_low = intrinsic("fshl", high, low, high.lift(2)), low << 2
+    is_below = fraction >= 2**63
+    flip = select(is_below, fraction.lift(-1), 0)
+    magnitude, magnitude_low = fraction ^ flip, fraction_low ^ flip
 
     leading_zeros = x.like(builder.ctlz(magnitude.value, ir.IntType(1)(0)))
-    top = _resized((magnitude << leading_zeros) >> 128, _I64)
-    times_eighth_pi = _resized(_long_product(top, magnitude.lift(c.EIGHTH_PI_64)) >> 64, _I64)
-    unit = ((FLOAT64.bias - 62 - _resized(leading_zeros, _I64)) << FLOAT64.stored).as_float()
-    r = x.like(builder.sitofp(times_eighth_pi.value, ir.DoubleType())) * unit
+    top = intrinsic("fshl", magnitude, magnitude_low, leading_zeros)
+    unit = ((FLOAT64.bias - 62 - leading_zeros) << FLOAT64.stored).as_float()
+    r = x.like(builder.sitofp(_upper_product(top, c.EIGHTH_PI_64).value, ir.DoubleType())) * unit
 
     is_negative = x < 0.0
     r = select(is_below ^ is_negative, -r, r)
@@ -118,28 +117,42 @@ def _reduce_scalar(module: ir.Module) -> ir.Function:
     return function
 
 
-def _window_of_two_over_pi(x: Lanes) -> Lanes:
-    """2^E 2/pi modulo 4, in units of 2^-190; whatever, of an x that is too small."""
-    all_bits = x.like(ir.Constant(ir.IntType(c.TWO_OVER_PI_BITS), c.TWO_OVER_PI))
-    biased_exponent = (x.bits() >> FLOAT64.stored) & 0x7FF
-    distance = (c.TWO_OVER_PI_BITS - 190 + FLOAT64.bias + FLOAT64.stored) - biased_exponent
-    distance = select(distance < c.TWO_OVER_PI_BITS, distance, 0)
-    return _resized(all_bits >> _resized(distance, all_bits.type), _WIDE)
+def _window_of_two_over_pi(x: Lanes) -> list[Lanes]:
+    """Three words of 2/pi from weight 2^(1-E) on, the leading one first: from bit 64 + E - 2 of the table on."""
+    builder, module = x.builder, x.builder.module
+    table_type = ir.ArrayType(ir.IntType(64), len(c.TWO_OVER_PI))
+    table = module.globals.get("foretell.two_over_pi")
+    if table is None:
+        table = ir.GlobalVariable(module, table_type, "foretell.two_over_pi")
+        table.linkage, table.initializer = "internal", table_type(c.TWO_OVER_PI)
+        table.global_constant = True  # pyright: ignore[reportAttributeAccessIssue]
+    field = (x.bits() >> FLOAT64.stored) & 0x7FF
+    smallest = FLOAT64.bias + 16
+    position = select(field > smallest, field, smallest) - (FLOAT64.bias + FLOAT64.stored - 64 + 2)
+    words: list[Lanes] = []
+    for i in range(4):
+        address = builder.gep(table, [((position >> 6) + i).value], source_etype=ir.IntType(64))
+        words.append(x.like(builder.load(address, typ=ir.IntType(64))))
+    return [intrinsic("fshl", first, second, position & 63) for first, second in pairwise(words)]
 
 
-def _long_product(a: Lanes, b: Lanes) -> Lanes:
-    """a b modulo the width of b, a of 64 bits, from products of 32 by 32 bits: some targets call a library for more."""
-    total = b.lift(0)
-    for i in (0, 32):
-        for j in range(0, b.element.width - i, 32):
-            part = ((a >> i) & 0xFFFFFFFF) * (_resized(b >> j, a.element) & 0xFFFFFFFF)
-            total = total + (_resized(part, b.element) << (i + j))
-    return total
+def _leading_words(a: Lanes, words: list[Lanes]) -> tuple[Lanes, Lanes]:
+    """The first two words of a times the words, modulo their width: the schoolbook method, in halves of words."""
+    mask = 0xFFFFFFFF
+    halves = [half for word in reversed(words) for half in (word & mask, word >> 32)]
+    product = [a.lift(0)] * len(halves)
+    for i, digit in enumerate((a & mask, a >> 32)):
+        carry = a.lift(0)
+        for j, half in enumerate(halves[: len(halves) - i]):
+            total = digit * half + product[i + j] + carry
+            product[i + j], carry = total & mask, total >> 32
+    return (product[5] << 32) | product[4], (product[3] << 32) | product[2]
 
 
-def _resized(value: Lanes, type: ir.Type) -> Lanes:
-    cast = value.builder.zext if type.width > value.element.width else value.builder.trunc
-    return value.like(cast(value.value, type))
+def _upper_product(a: Lanes, b: int) -> Lanes:
+    """a b / 2^64, at most 3 too small."""
+    a1, a0, b1, b0 = a >> 32, a & 0xFFFFFFFF, b >> 32, b & 0xFFFFFFFF
+    return a1 * b1 + ((a1 * b0) >> 32) + ((a0 * b1) >> 32)
 
 
 def _cold_function(module: ir.Module, name: str, results: list[ir.Type], argument: ir.Type) -> ir.Function:

@@ -45,7 +45,7 @@ from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node, Value
 from foretell.graph.optable import OPS
-from foretell.ir import expr
+from foretell.ir import dtypes, expr
 from foretell.ir.dtypes import BOOL
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import TensorType, definition_points
@@ -85,7 +85,11 @@ COPIED_BYTES = 16 << 20
 LONGEST_NAME = 100
 """Names from a model are cut to this length where they are only there to be read: one may be a gigabyte long."""
 
-Source = str | os.PathLike[str] | bytes | ModelProto
+SPECIALISING_ELEMENTS = 64
+"""Inputs up to this size, of rank 0 or 1, may be ones that the shapes of a model hang on: axes, sizes, counts."""
+
+Source = str | os.PathLike[str] | bytes | ModelProto | StoredModel
+Values = Mapping[str, Array]
 Shapes = Mapping[str, Sequence[int | str | None]]
 
 
@@ -114,6 +118,8 @@ class Imported:
     """By name; None where neither the import nor the model tells the type."""
     opsets: Mapping[str, int]
     parameters: Parameters
+    specialising: tuple[str, ...]
+    """Inputs whose values operators on the reference would have to know while importing: see `values`."""
 
     def require_graph(self) -> Graph:
         """The graph, or an error that names every unsupported node."""
@@ -123,17 +129,20 @@ class Imported:
         return self.graph
 
 
-def import_onnx(source: Source, *, shapes: Shapes | None = None, limits: Limits = DEFAULT_LIMITS) -> Imported:
+def import_onnx(
+    source: Source, *, shapes: Shapes | None = None, values: Values | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Imported:
     """Read a model and turn it into a graph of canonical operators.
 
     `shapes` binds dimensions of inputs: a number fixes one, a name renames it, None leaves it as it is.
+    `values` makes inputs constants: the graph is for these values only, and does not take them any more.
     """
-    stored = read_onnx(source, limits)
+    stored = source if isinstance(source, StoredModel) else read_onnx(source, limits)
     proto = stored.proto
     functions = functions_of(proto)
     model = _Model(stored, limits, functions, check_functions(proto, functions, limits))
     scope = Scope(model, Builder(shortened(proto.graph.name) or "model"), _model_opsets(proto))
-    scope.import_inputs(proto.graph, shapes or {})
+    scope.import_inputs(proto.graph, shapes or {}, values or {})
     inputs = tuple(scope.builder.inputs)
     outputs = scope.import_body(proto.graph)
     names = [info.name for info in proto.graph.output]
@@ -146,6 +155,7 @@ def import_onnx(source: Source, *, shapes: Shapes | None = None, limits: Limits 
         outputs=tuple((name, scope.try_type(name)) for name in names),
         opsets=scope.opsets,
         parameters=count_parameters(proto),
+        specialising=tuple(value.name for value in inputs if value.name in model.specialising),
     )
 
 
@@ -203,6 +213,8 @@ class _Model:
     copied_bytes: int = 0
     fresh_dims: int = 0
     points_left: int = ALL_SMALL_POINTS
+    specialising: set[str] = field(default_factory=set[str])
+    """Inputs of the model that operators left to the reference asked the values of."""
 
     def fresh_dim(self) -> Sym:
         """A dimension that only the data will tell."""
@@ -271,6 +283,8 @@ class Scope:
         self.captures: dict[str, Value] = {}
         self.known: dict[Value, np.ndarray[Any, np.dtype[Any]]] = {}
         self.constant_values: set[Value] = set()
+        self.origins: dict[Value, frozenset[str]] = {}
+        """Values that small inputs of the model determine alone, and the names of these inputs."""
         self.attributes: Mapping[str, AttributeProto] | None = None
         """Those of the function around this scope, if there is one."""
         self.prefix = ""
@@ -326,6 +340,8 @@ class Scope:
         self.captures[name] = outer
         if outer in self.parent.known:
             self.known[value] = self.parent.known[outer]
+        if outer in self.parent.origins:
+            self.origins[value] = self.parent.origins[outer]
         return value
 
     def try_type(self, name: str) -> TensorType | None:
@@ -350,24 +366,34 @@ class Scope:
 
     # --- graphs ---
 
-    def import_inputs(self, graph: GraphProto, shapes: Shapes) -> None:
-        """Inputs that are not initializers (old files list those too), with dimensions bound by the caller."""
+    def import_inputs(self, graph: GraphProto, shapes: Shapes, values: Values) -> None:
+        """Inputs that are not initializers (old files list those too), with what the caller binds of them."""
         stored = {tensor.name for tensor in graph.initializer}
         inputs = [info for info in graph.input if info.name not in stored]
         known = {info.name for info in inputs}
-        for name in shapes:
-            if name not in known:
-                raise UsageError(
-                    f"shapes names an input {name!r} that the model does not have",
-                    expected=", ".join(sorted(known)),
-                    got=name,
-                    hint="`foretell check` lists the inputs",
-                )
+        for option, names in (("shapes", shapes), ("values", values)):
+            for name in names:
+                if name not in known:
+                    raise UsageError(
+                        f"{option} names an input {name!r} that the model does not have",
+                        expected=", ".join(sorted(known)),
+                        got=name,
+                        hint="`foretell check` lists the inputs",
+                    )
         bound: dict[Sym, Dim] = {}
         types = [self._input_type(info, shapes.get(info.name), bound) for info in inputs]
         for info, type in zip(inputs, types, strict=True):
+            if info.name in values:
+                _check_value(info.name, type, values[info.name], bound)
+        for info, type in zip(inputs, types, strict=True):
+            if info.name in values:
+                self.define(info.name, self.builder.constant(np.array(values[info.name], order="C"), info.name))
+                continue
             shape = tuple(expr.substitute(dim, bound) for dim in type.shape)
-            self.define(info.name, self.builder.input(info.name, replace(type, shape=shape)))
+            value = self.builder.input(info.name, replace(type, shape=shape))
+            self.define(info.name, value)
+            if _may_specialise(value.type):
+                self.origins[value] = frozenset([value.name])
 
     def _input_type(
         self, info: ValueInfoProto, wish: Sequence[int | str | None] | None, bound: dict[Sym, Dim]
@@ -600,7 +626,14 @@ class Scope:
             else:
                 on_reference = any(added.op == "Onnx" for added in self.builder.nodes[start:])
                 return results, "reference" if on_reference else "decomposed"
+        self._note_unknown(node)
         return make_reference_node(node), "reference"
+
+    def _note_unknown(self, node: OnnxNode) -> None:
+        """Remember the small inputs of the model that tell what the importer of a node did not know."""
+        values = [value for number in node.unknown if (value := node.optional(number)) not in self.builder.constants]
+        if all(value in self.origins for value in values):
+            self.model.specialising.update(*(self.origins[value] for value in values if value is not None))
 
     def dims_value(self, elements: np.ndarray[Any, np.dtype[Any]], type: TensorType) -> Value:
         """A value whose elements are numbers and expressions: a constant if all are numbers."""
@@ -621,7 +654,7 @@ class Scope:
     ) -> tuple[Value | None, ...]:
         """Import a function's body in place of a call; `reports` says whether its nodes are the model's own."""
         scope = Scope(self.model, self.builder, _opsets(function.opset_import), depth=self.depth + 1)
-        scope.known, scope.constant_values = self.known, self.constant_values
+        scope.known, scope.constant_values, scope.origins = self.known, self.constant_values, self.origins
         scope.prefix, scope.reports = f"{self.builder.location}/", reports
         scope.attributes = {default.name: default for default in function.attribute_proto} | dict(attributes)
         for number, name in enumerate(function.input):
@@ -641,7 +674,7 @@ class Scope:
         """A subgraph without inputs whose nodes are added right here."""
         scope = Scope(self.model, self.builder, self.opsets, parent=self, depth=self.depth + 1)
         scope.is_inline, scope.reports = True, self.reports
-        scope.known, scope.constant_values = self.known, self.constant_values
+        scope.known, scope.constant_values, scope.origins = self.known, self.constant_values, self.origins
         scope.prefix, scope.attributes = f"{self.builder.location}/", self.attributes
         outputs = scope.import_body(graph)
         if outputs is None:
@@ -729,6 +762,9 @@ class Scope:
                 self.check_type(value.type, node.location, constant)
             if constant:
                 self.constant_values.update(node.outputs)
+            if all(value in self.builder.constants or value in self.origins for value in inputs):
+                origins = frozenset[str]().union(*(self.origins.get(value, ()) for value in inputs))
+                self.origins.update(dict.fromkeys(node.outputs, origins))
 
     def check_type(self, type: TensorType, where: str, constant: bool = False) -> None:
         """Refuse a type that breaks a limit or makes no sense; nothing of it exists yet."""
@@ -807,6 +843,25 @@ class Scope:
             return False
         self.model.points_left -= points
         return True
+
+
+def _may_specialise(type: TensorType) -> bool:
+    return type.rank <= 1 and type.is_static and prod(type.static_shape) <= SPECIALISING_ELEMENTS
+
+
+def _check_value(name: str, type: TensorType, array: Array, bound: dict[Sym, Dim]) -> None:
+    """Raise `UsageError` unless an array has the type of an input; symbolic dimensions are bound to what it has."""
+    fits = dtypes.try_from_numpy(array.dtype) == type.dtype and array.ndim == type.rank
+    for dim, extent in zip(type.shape, array.shape, strict=False):
+        wanted = bound.setdefault(dim, extent) if isinstance(dim, Sym) else expr.substitute(dim, bound)
+        fits = fits and wanted == extent
+    if not fits:
+        raise UsageError(
+            f"values gives the input {name!r} something of another type",
+            expected=str(type),
+            got=f"{array.dtype}{list(array.shape)}",
+            hint="`foretell check` lists the types of inputs",
+        )
 
 
 def _is_unchanged(schema: OpSchema) -> bool:

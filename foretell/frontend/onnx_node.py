@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class OnnxNode:
     attributes: dict[str, AttributeProto]
     scope: Scope
     location: str
+    unknown: set[int] = field(default_factory=set[int])
+    """Inputs that were asked for their elements when these were not known."""
 
     @property
     def op_type(self) -> str:
@@ -76,13 +78,19 @@ class OnnxNode:
     def array(self, number: int) -> Array | None:
         """The data of an input that is constant."""
         value = self.optional(number)
-        return None if value is None else self.build.constants.get(value)
+        found = None if value is None else self.build.constants.get(value)
+        return self._noted(number, found)
 
     def dims(self, number: int) -> tuple[Dim, ...] | None:
         """The elements of an integer input, where they are known numbers or expressions over dimensions."""
         value = self.optional(number)
-        known = None if value is None else self.scope.known_dims(value)
+        known = self._noted(number, None if value is None else self.scope.known_dims(value))
         return None if known is None else tuple(known.reshape(-1).tolist())
+
+    def _noted(self, number: int, found: Array | None) -> Array | None:
+        if found is None and self.optional(number) is not None:
+            self.unknown.add(number)
+        return found
 
     # --- attributes ---
 

@@ -427,3 +427,4 @@ FUNCTIONS: dict[str, Callable[..., Numbers]] = {
     **{"acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "sigmoid": _sigmoid, "not": _bitwise_not},
     **{"isnan": np.isnan, "isinf": np.isinf},
 }
+"""What each primitive of tensor expressions does to arrays of its compute type."""

@@ -356,6 +356,8 @@ def bounds(value: Dim) -> tuple[int | None, int | None]:
 
 
 def _monomial_bounds(monomial: tuple[Atom, ...]) -> tuple[int | None, int | None]:
+    if len(monomial) == 1:
+        return _atom_bounds(monomial[0])  # may be bounded on one side only: min(n - b, 8)
     low, high = 1, 1
     unbounded = False
     for atom in monomial:

@@ -41,6 +41,9 @@ ENOUGH_TASKS = 128
 """Tasks that divide evenly enough among the threads of any machine we know."""
 COLUMN_BLOCK = 128
 """Columns of a transposition done before the next rows: as many pages as the first level of a TLB holds twice."""
+ROW_BLOCK = 512
+"""Columns of a reduction of rows that one task takes."""
+REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 LEAST_PARALLEL = 16
 """Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
 
@@ -303,6 +306,9 @@ def _point_nest(
         transposed = _try_transposition(axes, replace(stages[0], place=places[0][1]), lanes)
         if transposed is not None:
             return transposed
+    by_rows = _try_row_by_row(axes, stages, locals_, bindings)
+    if by_rows is not None:
+        return by_rows
     reduced = [axis for stage in stages for axis in stage.reduction_axes]
     best = vector_axis((*axes, *reduced), places, [stage.body for stage in stages], lanes)
     body = Block(tuple(_point_stage(stage, bindings, reduced, best - len(axes)) for stage in stages))
@@ -326,6 +332,50 @@ def _point_stage(stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axi
     number = stage.reduction_axes.index(chosen) if chosen in stage.reduction_axes and chosen else -1
     update = _loops(stage.reduction_axes, Accumulate(accumulator, (), stage.reduction, stage.body), vector=number)
     return _reduction(stage, accumulator, update, place)
+
+
+def _try_row_by_row(
+    axes: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer], bindings: dict[Sym, Dim]
+) -> Statement | None:
+    """A reduction of whole rows of memory into one, which stays in the cache while the others stream by.
+
+    before: for c vector: s = 0; for r: s += x[r, c]; y[c] = s
+    after:  for c vector: t[c] = 0;  for r: for c vector: t[c] += x[r, c];  for c vector: y[c] = t[c]
+
+    Declines when the rows are not contiguous, or there is more to load than one element per point.
+    """
+    first, rest = stages[0], stages[1:]
+    loads = list(loads_in(first.body))
+    if first.reduction is None or any(stage.reduction is not None for stage in rest) or len(loads) != 1 or not axes:
+        return None
+    column = axes[-1]
+    if _has_data_index(loads[0]) or _stride_of(loads[0], column.sym) != 1 or not _is_long(first, loads[0]):
+        return None
+    blocks = Axis(Sym(f"{column.sym.name}.b", 0), expr.ceildiv(column.extent, ROW_BLOCK))
+    inside = Sym(f"{column.sym.name}.j", 0, ROW_BLOCK - 1)
+    extent = expr.minimum(column.extent - blocks.sym * ROW_BLOCK, ROW_BLOCK)
+    row = Buffer(f"{first.buffer.name}.row", first.buffer.dtype.compute, (ROW_BLOCK,), "stack")
+    so_far = Load(row, (inside,), row.dtype)
+    added = Apply(REDUCTION_OPERATIONS[first.reduction], (so_far, first.body))
+    update = _loops(first.reduction_axes, For(inside, extent, "vector", Store(row, (inside,), added)))
+    start = For(inside, extent, "vector", Store(row, (inside,), identity(first.reduction, first.buffer.dtype)))
+    finish = [Store(first.buffer, _substituted(first.place, bindings), so_far)]
+    finish += [Store(stage.buffer, _substituted(stage.place, bindings), stage.body) for stage in rest]
+    last = For(inside, extent, "vector", _allocated(Block(tuple(finish)), list(locals_.values())))
+    body = substitute_statement(
+        Allocate(row, Block((start, update, last))), {column.sym: blocks.sym * ROW_BLOCK + inside}
+    )
+    return _outer_loops((*axes[:-1], blocks), body, _points(stages))
+
+
+def _has_data_index(load: Load) -> bool:
+    return not all(isinstance(index, (int, expr.Expr)) for index in load.indices)
+
+
+def _is_long(stage: TensorStage, load: Load) -> bool:
+    """Whether the reduction strides through memory in steps that no prefetcher follows."""
+    stride = _stride_of(load, stage.reduction_axes[-1].sym)
+    return stride is None or abs(stride) * stage.buffer.dtype.itemsize >= 1024
 
 
 def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -> Statement | None:

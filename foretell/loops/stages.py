@@ -221,6 +221,8 @@ def _body_at(load: Load, inlined: Mapping[Buffer, TensorStage]) -> Scalar:
 
 MAX_PARTS = 12
 """A stage is cut into at most this many parts."""
+THIN_PART = 16
+"""A part thinner than this fraction of its axis, such as the border of a padded image, is not worth a loop of its own."""
 
 
 def split_at_conditions(stages: Sequence[TensorStage]) -> list[TensorStage]:
@@ -295,7 +297,10 @@ def _threshold(condition: Scalar, axes: tuple[Axis, ...]) -> tuple[int, int, boo
     extent = axes[number].extent
     if coefficient != 1 or not isinstance(extent, int):
         return None
-    return number, min(max(0, -linear[1]), extent), op == "lt"
+    place = min(max(0, -linear[1]), extent)
+    if 0 < min(place, extent - place) * THIN_PART < extent:
+        return None
+    return number, place, op == "lt"
 
 
 def _restricted(

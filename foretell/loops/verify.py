@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.dtypes import BOOL
@@ -37,7 +38,7 @@ from foretell.loops.nodes import (
     free_symbols,
 )
 
-Indices = tuple[Dim | Scalar, ...]
+Indices: TypeAlias = "tuple[Dim | Scalar, ...]"
 
 
 def verify(kernel: Kernel, symbols: frozenset[Sym] | None = None) -> None:

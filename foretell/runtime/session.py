@@ -7,9 +7,11 @@ that several threads may call one model at once; the GIL is released while nativ
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,11 @@ import numpy as np
 from foretell.ir import dtypes, expr
 from foretell.ir.expr import Dim, Sym
 from foretell.runtime.arena import ALIGNMENT, Arena, lifetimes, plan_arena
-from foretell.runtime.native_code import NativeCode
-from foretell.runtime.program import Program, Slot, Step
+from foretell.runtime.artifact import Artifact, write_artifact
+from foretell.runtime.native_code import POOLS, NativeCode
+from foretell.runtime.program import Binary, Program, Slot, Step
 from foretell.support.errors import InputError
+from foretell.target.resolve import Target, check_runs_here, runs_here
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Fallback = Callable[[Sequence[Array], Mapping[Sym, int]], Sequence[Array]]
@@ -49,34 +53,72 @@ class _Plan:
 
 
 class CompiledModel:
-    """A model compiled to machine code. Call it with arrays, in order or by name."""
+    """A model compiled to machine code. Call it with arrays, in order or by name.
+
+    One that was compiled for another machine can be saved, but not called.
+    """
 
     def __init__(
         self,
         program: Program,
-        code: NativeCode,
+        binary: Binary,
         constants: Mapping[int, Array],
         fallbacks: Sequence[Fallback] = (),
-        pool: int = 0,
+        threads: int = 1,
     ) -> None:
         self.program = program
-        self._code = code
-        self._native_steps = code.steps(sum(step.native is not None for step in program.steps))
+        self.threads = threads
+        self._binary = binary
         self._constants = {slot: _aligned(array) for slot, array in constants.items()}
         self._fallbacks = tuple(fallbacks)
-        self._pool = pool
+        self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
+        self._is_native = program.is_native
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self._lock = threading.Lock()
+        self._code: NativeCode | None = None
+        if runs_here(binary.target):
+            POOLS.load(binary.pool)
+            self._code = NativeCode(binary.kernels)
+            self._native_steps = self._code.steps(sum(step.native is not None for step in program.steps))
+            self._pool = POOLS.get(threads)
 
     # --- what users touch ---
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        return tuple(self.program.slots[slot].name for slot in self.program.inputs)
+        return self._input_names
 
     @property
     def output_names(self) -> tuple[str, ...]:
         return self.program.output_names
+
+    @property
+    def inputs(self) -> tuple[Slot, ...]:
+        """Name, element type and shape of every input."""
+        return tuple(self.program.slots[slot] for slot in self.program.inputs)
+
+    @property
+    def target(self) -> Target:
+        """The CPU that the code is for."""
+        return self._binary.target
+
+    @property
+    def weight_bytes(self) -> int:
+        """Constants, as they lie in memory and in a saved file."""
+        return sum(array.nbytes for array in self._constants.values())
+
+    @property
+    def code_bytes(self) -> int:
+        """Machine code of the kernels and of the thread pool, as objects."""
+        return len(self._binary.kernels) + len(self._binary.pool)
+
+    def arena_bytes(self, values: Mapping[Sym, int] | None = None) -> int:
+        """Memory for intermediate results of one call; `values` says what each of `program.symbols` stands for."""
+        return self._make_plan(values or {}).arena.total_bytes
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one file that `foretell.load` reads; the same model gives the same bytes."""
+        write_artifact(path, Artifact(self.program, self._binary, self._constants))
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """One array for one output, else a tuple of them."""
@@ -106,8 +148,10 @@ class CompiledModel:
         self, inputs: Sequence[Array], outer: Mapping[Sym, int], out: Mapping[str, Array] | None = None
     ) -> list[Array]:
         """Outputs in order, for checked inputs in order; `outer` binds symbols of an enclosing graph."""
+        if self._code is None:
+            check_runs_here(self.target)
         symbols = self._bind(inputs, outer)
-        if self.program.is_native and all(symbol in symbols for symbol in self.program.symbols):
+        if self._is_native and all(symbol in symbols for symbol in self.program.symbols):
             return self._run_planned(inputs, symbols, out or {})
         return self._run_stepwise(inputs, symbols)
 
@@ -125,7 +169,7 @@ class CompiledModel:
             if self.program.slots[slot].role == "output" and slot not in arrays:
                 arrays[slot] = self._output(slot, plan, out.get(name))
         for slot, array in arrays.items():
-            workspace.table[slot] = array.ctypes.data if array.size else _EMPTY.ctypes.data
+            workspace.table[slot] = _address(array)
         for step in self.program.steps:
             assert step.native is not None
             self._native_steps[step.native](workspace.table, workspace.dims, self._pool)
@@ -168,7 +212,7 @@ class CompiledModel:
         shapes = tuple(self._shape(slot, symbols) for slot in self.program.slots)
         lives = lifetimes([kernel for step in self.program.steps for kernel in step.kernels])
         sizes = {
-            number: int(np.prod(shapes[number], dtype=np.int64)) * slot.dtype.itemsize
+            number: prod(shapes[number]) * slot.dtype.itemsize
             for number, slot in enumerate(self.program.slots)
             if slot.role == "temporary" and number in lives
         }
@@ -184,7 +228,7 @@ class CompiledModel:
         arena = _aligned_bytes(plan.arena.total_bytes)
         table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
         for slot, array in self._constants.items():
-            table[slot] = array.ctypes.data if array.size else _EMPTY.ctypes.data
+            table[slot] = _address(array)
         for slot, offset in plan.arena.offsets.items():
             table[slot] = arena.ctypes.data + offset
         values = [plan.values[symbol] for symbol in self.program.symbols]
@@ -212,7 +256,7 @@ class CompiledModel:
             arrays[slot] = np.empty(self._shape(described, symbols), described.dtype.numpy)
         table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
         for slot in (*step.reads, *step.writes):
-            table[slot] = arrays[slot].ctypes.data if arrays[slot].size else _EMPTY.ctypes.data
+            table[slot] = _address(arrays[slot])
         values = [symbols.get(symbol, 0) for symbol in self.program.symbols]
         assert step.native is not None
         self._native_steps[step.native](table, (ctypes.c_int64 * max(1, len(values)))(*values), self._pool)
@@ -249,6 +293,11 @@ _EMPTY = np.zeros(ALIGNMENT, np.uint8)
 """What an empty tensor's address points to: masked loads may look at its first element."""
 
 
+def _address(array: Array) -> int:
+    """Where an array's data begins (`array.ctypes.data` says the same, but takes longer than a small model)."""
+    return (array if array.size else _EMPTY).__array_interface__["data"][0]
+
+
 def _number(dim: Dim, symbols: Mapping[Sym, int]) -> int:
     value = expr.substitute(dim, dict(symbols))
     assert isinstance(value, int), f"{dim} mentions symbols that are not bound"
@@ -277,7 +326,7 @@ def _as_array(value: Any) -> Array:
 
 def _aligned(array: Array) -> Array:
     """The array itself if kernels can read it in place, else a contiguous aligned copy."""
-    if array.flags.c_contiguous and array.ctypes.data % max(1, array.itemsize) == 0:
+    if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.array(array, order="C")
 

@@ -112,6 +112,15 @@ def check_runs_here(target: Target) -> None:
         )
 
 
+def runs_here(target: Target) -> bool:
+    """Whether the machine under this process can run code made for `target`."""
+    try:
+        check_runs_here(target)
+    except TargetError:
+        return False
+    return True
+
+
 def _native() -> HardwareSpec:
     import archspec.cpu
     import llvmlite.binding

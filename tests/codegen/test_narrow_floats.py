@@ -47,7 +47,7 @@ def compiled(graph: Graph, x: Array) -> Array:
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 def test_every_code_is_read_exactly(dtype: DType) -> None:
-    codes = np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    codes = np.arange(1 << dtype.bits, dtype=np.uint8).view(dtype.numpy)
     found = compiled(cast_graph(dtype, F32, True), codes)
     expected = codes.astype(np.float32)
     numbers = ~np.isnan(expected)

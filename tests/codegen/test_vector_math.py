@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import product
 from typing import Any
@@ -35,7 +35,7 @@ I64, POINTER = ir.IntType(64), ir.PointerType()
 WIDER = {np.float32: np.float64, np.float64: np.longdouble}
 """What references are computed in: at least 11 bits more."""
 LIMIT = 4.0
-AIM = dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf"), 2.0)
+AIM: dict[str, float] = {"exp": 2.0, "log": 2.0, "tanh": 2.0, "sigmoid": 2.0, "erf": 2.0}
 """The functions that models spend their time in are held to less, in float32."""
 UNARY, ODD = sorted(UNARY_FUNCTIONS), "asin asinh atan atanh erf expm1 log1p sin sinh tan tanh".split()
 
@@ -47,7 +47,6 @@ needs_long_double = pytest.mark.skipif(
 # --- kernels: a loop over arrays around one function ---------------------------------------------------------------
 
 
-@cache
 def machine(triple: str, cpu: str, features: str = "") -> llvm.TargetMachine:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -60,7 +59,7 @@ def host() -> llvm.TargetMachine:
     return machine(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
-def element_type(dtype: type[np.generic]) -> ir.Type:
+def element_type(dtype: type[Any]) -> ir.Type:
     floats = {np.float32: ir.FloatType(), np.float64: ir.DoubleType()}
     return floats.get(dtype) or ir.IntType(np.dtype(dtype).itemsize * 8)
 
@@ -99,10 +98,11 @@ def optimised(module: ir.Module, target: llvm.TargetMachine) -> llvm.ModuleRef:
 class Kernel:
     """A compiled loop, called with arrays."""
 
-    def __init__(self, dtype: type[np.generic], width: int | None, arity: int, emit: Emit) -> None:
+    def __init__(self, dtype: type[Any], width: int | None, arity: int, emit: Emit) -> None:
         module = ir.Module()
         add_kernel(module, "kernel", element_type(dtype), width, arity, emit)
-        self.engine = llvm.create_mcjit_compiler(optimised(module, host()), host())
+        target = host()  # the engine will own it
+        self.engine = llvm.create_mcjit_compiler(optimised(module, target), target)
         self.dtype, self.width = dtype, width or 1
         signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1), ctypes.c_int64)
         self.call = signature(self.engine.get_function_address("kernel"))
@@ -116,7 +116,7 @@ class Kernel:
 
 
 @cache
-def kernel(name: str, dtype: type[np.generic], width: int | None = 8, fused: bool = True) -> Kernel:
+def kernel(name: str, dtype: type[Any], width: int | None = 8, fused: bool = True) -> Kernel:
     def emit(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
         return builder.call(math_function(builder.module, name, values[0].type, fused=fused), values)
 
@@ -132,7 +132,7 @@ def sigmoid_reference(x: Array) -> Array:
 
 
 def erf_reference(x: Array) -> Array:
-    """For float64, math.erf; beyond, 2 / sqrt(pi) e^-x^2 (x + 2/3 x^3 + 4/15 x^5 + ...), whose terms are all of one sign."""
+    """In float64 C's; beyond, 2 / sqrt(pi) e^-x^2 (x + 2/3 x^3 + 4/15 x^5 + ...), whose terms do not cancel."""
     if x.dtype == np.float64:
         return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), np.float64)
     inside = np.clip(x, -7, 7)
@@ -152,7 +152,7 @@ REFERENCE: dict[str, Callable[..., Array]] = {
 }
 
 
-def reference(name: str, dtype: type[np.generic], *arrays: Array) -> Array:
+def reference(name: str, dtype: type[Any], *arrays: Array) -> Array:
     with np.errstate(all="ignore"):
         return REFERENCE[name](*(np.asarray(array, WIDER[dtype]) for array in arrays))
 
@@ -188,7 +188,7 @@ THRESHOLDS = np.array(
 )
 
 
-def neighbours(values: Array, dtype: type[np.generic], radius: int = 64) -> Array:
+def neighbours(values: Array, dtype: type[Any], radius: int = 64) -> Array:
     """Each value with the numbers next to it, of both signs."""
     integer = np.int32 if dtype is np.float32 else np.int64
     bits = values.astype(dtype).view(integer)[:, None] + np.arange(-radius, radius + 1, dtype=integer)
@@ -196,7 +196,8 @@ def neighbours(values: Array, dtype: type[np.generic], radius: int = 64) -> Arra
     return np.concatenate([positive, -positive])
 
 
-def edges(dtype: type[np.generic]) -> Array:
+def edges(dtype: type[Any]) -> tuple[Array, Array]:
+    """Single values, and values whose neighbours matter too."""
     limits = np.finfo(dtype)
     tiny = np.geomspace(limits.smallest_subnormal, limits.tiny, 500, dtype=WIDER[dtype])
     ends = np.array([limits.smallest_subnormal * 80, limits.tiny, limits.max / 2])
@@ -204,12 +205,12 @@ def edges(dtype: type[np.generic]) -> Array:
 
 
 @cache
-def sample(dtype: type[np.generic]) -> Array:
+def sample(dtype: type[Any]) -> Array:
     """Encodings at an even distance through float32; a mixture of distributions for float64; all that is special."""
     special, ends = edges(dtype)
     known = np.concatenate([special, neighbours(ends, dtype), neighbours(THRESHOLDS, dtype)])
     if dtype is np.float32:
-        return np.concatenate([known, np.arange(0, 2**32, 2039, dtype=np.int64).astype(np.uint32).view(dtype)])
+        return np.concatenate([known, np.arange(0, 2**32, 1021, dtype=np.int64).astype(np.uint32).view(dtype)])
     random, n = np.random.default_rng(20), 10_000
     sign = random.choice([-1.0, 1.0], n)
     return np.concatenate(
@@ -231,7 +232,7 @@ def sample(dtype: type[np.generic]) -> Array:
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=needs_long_double)])
 @pytest.mark.parametrize("name", UNARY)
-def test_error_is_bounded(name: str, dtype: type[np.generic], fused: bool) -> None:
+def test_error_is_bounded(name: str, dtype: type[Any], fused: bool) -> None:
     x = sample(dtype) if fused else sample(dtype)[::3]
     limit = AIM.get(name, LIMIT) if dtype is np.float32 else LIMIT
     check(kernel(name, dtype, fused=fused)(x), reference(name, dtype, x), limit, x)
@@ -248,7 +249,7 @@ def test_error_is_bounded_everywhere(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", sorted(MATH_FUNCTIONS))
-def test_lanes_do_not_matter(name: str, dtype: type[np.generic]) -> None:
+def test_lanes_do_not_matter(name: str, dtype: type[Any]) -> None:
     x = sample(dtype)[:: 97 if dtype is np.float32 else 5]
     arguments = (x,) if name in UNARY_FUNCTIONS else (x, np.roll(x, 1))
     scalar, *vectors = (kernel(name, dtype, width)(*arguments) for width in (None, 1, 4, 8, 16))
@@ -259,7 +260,7 @@ def test_lanes_do_not_matter(name: str, dtype: type[np.generic]) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", sorted({*ODD, "cos", "cosh"} - {"expm1", "log1p"}))
-def test_symmetry(name: str, dtype: type[np.generic]) -> None:
+def test_symmetry(name: str, dtype: type[Any]) -> None:
     """f(-x) = -f(x), or f(x) for even functions, to the bit."""
     x = sample(dtype)[::11]
     right, left = kernel(name, dtype)(x), kernel(name, dtype)(-x)
@@ -286,7 +287,7 @@ def test_symmetry(name: str, dtype: type[np.generic]) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_exact_values(name: str, x: float, expected: float, dtype: type[np.generic]) -> None:
+def test_exact_values(name: str, x: float, expected: float, dtype: type[Any]) -> None:
     (result,) = kernel(name, dtype)(np.array([x]))
     assert float(result) == expected and math.copysign(1, result) == math.copysign(1, expected)
 
@@ -294,18 +295,19 @@ def test_exact_values(name: str, x: float, expected: float, dtype: type[np.gener
 # --- two arguments ---
 
 
-def pairs(dtype: type[np.generic]) -> tuple[Array, Array]:
-    """Pairs whose power is in range, by way of the exponent it should have; integer exponents of both signs; any pairs."""
+def pairs(dtype: type[Any]) -> tuple[Array, Array]:
+    """Pairs whose power is in range, made from the logarithm it should have; integer exponents; any pairs."""
     random, n = np.random.default_rng(21), 100_000 if dtype is np.float32 else 10_000
     largest = math.log(float(np.finfo(dtype).max)) * 1.01
     smallest = math.log(float(np.finfo(dtype).smallest_subnormal)) * 1.01
-    base = np.concatenate(
-        [
-            np.exp(random.uniform(smallest, largest, n)),
-            1 + np.exp(random.uniform(-18, 0, n)) * random.choice([-0.99, 1], n),
-            random.uniform(0.5, 2, n),
-        ]
-    ).astype(dtype)
+    with np.errstate(over="ignore"):
+        base = np.concatenate(
+            [
+                np.exp(random.uniform(smallest, largest, n)),
+                1 + np.exp(random.uniform(-18, 0, n)) * random.choice([-0.99, 1], n),
+                random.uniform(0.5, 2, n),
+            ]
+        ).astype(dtype)
     with np.errstate(all="ignore"):
         exponent = random.uniform(smallest, largest, 3 * n) / np.log(base.astype(WIDER[dtype]))
     unsigned = np.uint32 if dtype is np.float32 else np.uint64
@@ -318,22 +320,22 @@ def pairs(dtype: type[np.generic]) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=needs_long_double)])
-def test_pow_error_is_bounded(dtype: type[np.generic], fused: bool) -> None:
+def test_pow_error_is_bounded(dtype: type[Any], fused: bool) -> None:
     x, y = pairs(dtype)
     check(kernel("pow", dtype, fused=fused)(x, y), reference("pow", dtype, x, y), LIMIT, x, y)
 
 
-def special_pairs() -> Iterator[tuple[float, float]]:
-    bases = [0.0, 1.0, 0.5, 2.0, 3.0, 1e-40, 1e30, math.inf]
-    exponents = [0.0, 0.5, 1.0, 2.0, 3.0, 3.5, 101.0, 16777215.0, 2.0**24, 2.0**60, 1e30, 1e-40, math.inf]
-    signed = ([*numbers, *(-number for number in numbers), math.nan] for numbers in (bases, exponents))
-    return product(*signed)
+def with_signs(*numbers: float) -> list[float]:
+    return [*numbers, *(-number for number in numbers), math.nan]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_pow_of_special_values(dtype: type[np.generic]) -> None:
+def test_pow_of_special_values(dtype: type[Any]) -> None:
     """The cases of IEEE 754, 9.2.1, as C's pow has them."""
-    x, y = (np.array(column).astype(dtype) for column in zip(*special_pairs(), strict=True))
+    bases = with_signs(0.0, 1.0, 0.5, 2.0, 3.0, 1e-40, 1e30, math.inf)
+    odd, even = (1.0, 3.0, 101.0, 2.0**24 - 1), (0.0, 2.0, 2.0**24, 2.0**60, 1e30)
+    exponents = with_signs(*odd, *even, 0.5, 3.5, 1e-40, math.inf)
+    x, y = (np.array(column).astype(dtype) for column in zip(*product(bases, exponents), strict=True))
     check(kernel("pow", dtype)(x, y), reference("pow", dtype, x, y), LIMIT, x, y)
 
 
@@ -358,7 +360,7 @@ def test_pow_of_special_values(dtype: type[np.generic]) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_pow_table(x: float, y: float, expected: float, dtype: type[np.generic]) -> None:
+def test_pow_table(x: float, y: float, expected: float, dtype: type[Any]) -> None:
     (result,) = kernel("pow", dtype)(np.array([x]), np.array([y]))
     np.testing.assert_equal(float(result), expected)
     assert math.isnan(expected) or math.copysign(1, result) == math.copysign(1, expected)
@@ -366,7 +368,7 @@ def test_pow_table(x: float, y: float, expected: float, dtype: type[np.generic])
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 0.5, -0.5])
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=needs_long_double)])
-def test_constant_power(dtype: type[np.generic], exponent: float) -> None:
+def test_constant_power(dtype: type[Any], exponent: float) -> None:
     def emit(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
         power = try_constant_power(builder, values[0], exponent)
         assert power is not None
@@ -383,13 +385,14 @@ def test_constant_power_declines() -> None:
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_fmod_is_exact(dtype: type[np.generic], fused: bool) -> None:
+def test_fmod_is_exact(dtype: type[Any], fused: bool) -> None:
     random, n = np.random.default_rng(22), 20_000
-    special = edges(dtype)[0][::9]
+    special, _ = (values[::9] for values in edges(dtype))
     unsigned = np.uint32 if dtype is np.float32 else np.uint64
     anything = random.integers(0, np.iinfo(unsigned).max, (2, n), dtype=unsigned).view(dtype)
-    x = np.concatenate([anything[0], random.normal(0, 100, n), special.repeat(special.size)]).astype(dtype)
-    y = np.concatenate([anything[1], random.normal(0, 3, n), np.tile(special, special.size)]).astype(dtype)
+    usual = (random.normal(0, scale, n).astype(dtype) for scale in (100, 3))
+    crossed = (special.repeat(special.size), np.tile(special, special.size))
+    x, y = (np.concatenate(columns) for columns in zip(anything, usual, crossed, strict=True))
     result = kernel("fmod", dtype, fused=fused)(x, y)
     with np.errstate(all="ignore"):
         expected = np.fmod(x, y)
@@ -398,7 +401,7 @@ def test_fmod_is_exact(dtype: type[np.generic], fused: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint64])
-def test_integer_power(dtype: type[np.integer[Any]]) -> None:
+def test_integer_power(dtype: type[Any]) -> None:
     limits, bits = np.iinfo(dtype), np.dtype(dtype).itemsize * 8
     numbers = sorted({limits.min, limits.max, limits.max - 1, *range(max(limits.min, -9), 70)})
     x, n = (np.array(column, dtype) for column in zip(*product(numbers, repeat=2), strict=True))
@@ -406,15 +409,12 @@ def test_integer_power(dtype: type[np.integer[Any]]) -> None:
 
     def expected(base: int, exponent: int) -> int:
         if exponent < 0:
-            return base**-exponent if abs(base) == 1 else 0
-        return (pow(base, exponent, 1 << bits) - limits.min) % (1 << bits) + limits.min
+            return {1: 1, -1: -1 if exponent % 2 else 1}.get(base, 0)
+        power = pow(base, exponent, 1 << bits)
+        return power if power <= limits.max else power - (1 << bits)
 
-    with np.errstate(all="ignore"):
-        wanted = [
-            expected(int(base), int(exponent) if base not in (-1, 1) else int(exponent) % 2)
-            for base, exponent in zip(x, n, strict=True)
-        ]
-    np.testing.assert_array_equal(kernel(name, dtype, 4)(x, n), np.array(wanted, dtype))
+    wanted = np.array([expected(int(base), int(exponent)) for base, exponent in zip(x, n, strict=True)], dtype)
+    np.testing.assert_array_equal(kernel(name, dtype, 4)(x, n), wanted)
 
 
 # --- the code itself ---
@@ -430,6 +430,31 @@ def test_a_function_is_defined_once() -> None:
 
 
 EXP = """
+define internal float @"foretell.exp.f32"(float %".1") alwaysinline nounwind
+{
+.3:
+  %".4" = fcmp olt float 0x4056400000000000, %".1"
+  %".5" = select  i1 %".4", float 0x4056400000000000, float %".1"
+  %".6" = fcmp ogt float 0xc05a000000000000, %".5"
+  %".7" = select  i1 %".6", float 0xc05a000000000000, float %".5"
+  %".8" = call float @"llvm.fma.f32"(float %".7", float 0x3fe7154760000000, float 0x4168000fe0000000)
+  %".9" = fsub float %".8", 0x4168000fe0000000
+  %".10" = bitcast float %".8" to i32
+  %".11" = shl i32 %".10", 23
+  %".12" = bitcast i32 %".11" to float
+  %".13" = call float @"llvm.fma.f32"(float %".9", float 0xbff62e4000000000, float %".7")
+  %".14" = call float @"llvm.fma.f32"(float %".9", float 0xbec7f7d1c0000000, float %".13")
+  %".15" = call float @"llvm.fma.f32"(float 0x3f29bf6980000000, float %".14", float 0x3f571c8cc0000000)
+  %".16" = call float @"llvm.fma.f32"(float %".15", float %".14", float 0x3f81126aa0000000)
+  %".17" = call float @"llvm.fma.f32"(float %".16", float %".14", float 0x3fa5549ce0000000)
+  %".18" = call float @"llvm.fma.f32"(float %".17", float %".14", float 0x3fc5555120000000)
+  %".19" = call float @"llvm.fma.f32"(float %".18", float %".14", float 0x3fe00000c0000000)
+  %".20" = call float @"llvm.fma.f32"(float %".19", float %".14", float 0x3ff0000000000000)
+  %".21" = call float @"llvm.fma.f32"(float %".20", float %".14", float 0x3ff0000000000000)
+  %".22" = fmul float %".21", %".12"
+  %".23" = fmul float %".22", %".12"
+  ret float %".23"
+}
 """
 
 
@@ -438,16 +463,30 @@ def test_exp_as_text() -> None:
     assert str(math_function(module, "exp", ir.FloatType())).strip() == EXP.strip()
 
 
+def test_exp_is_sixteen_instructions() -> None:
+    module = ir.Module()
+
+    def emit(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
+        return builder.call(math_function(module, "exp", values[0].type), values)
+
+    add_kernel(module, "kernel", ir.FloatType(), 16, 1, emit)
+    target = machine("x86_64-unknown-linux-gnu", "x86-64-v4")
+    assembly = target.emit_assembly(optimised(module, target))
+    assert (
+        len(re.findall(r"^\sv(?:min|max|add|sub|mul|div|fm|fnm|psll|and|or|xor|cmp|blend)", assembly, re.MULTILINE))
+        == 16
+    )
+
+
 @pytest.mark.parametrize(
     ("triple", "cpu", "features", "fused"),
     [
         ("x86_64-unknown-linux-gnu", "x86-64-v2", "", False),
         ("aarch64-unknown-linux-gnu", "neoverse-n1", "", True),
-        pytest.param("x86_64-unknown-linux-gnu", "x86-64-v3", "", True, marks=pytest.mark.slow),
-        pytest.param("x86_64-pc-windows-msvc", "x86-64-v4", "", True, marks=pytest.mark.slow),
-        pytest.param("arm64-apple-macosx", "apple-m1", "", True, marks=pytest.mark.slow),
-        pytest.param("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+f,+d", True, marks=pytest.mark.slow),
-        pytest.param("wasm32-unknown-unknown", "generic", "+simd128", False, marks=pytest.mark.slow),
+        ("x86_64-pc-windows-msvc", "x86-64-v4", "", True),
+        ("arm64-apple-macosx", "apple-m1", "", True),
+        ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+f,+d", True),
+        ("wasm32-unknown-unknown", "generic", "+simd128", False),
     ],
 )
 def test_no_library_is_called(triple: str, cpu: str, features: str, fused: bool) -> None:
@@ -465,7 +504,6 @@ def test_no_library_is_called(triple: str, cpu: str, features: str, fused: bool)
 
 
 def test_the_functions_that_there_are() -> None:
-    assert BINARY_FUNCTIONS == {"pow", "fmod"}
-    assert not UNARY_FUNCTIONS & BINARY_FUNCTIONS
-    assert MATH_FUNCTIONS == UNARY_FUNCTIONS | BINARY_FUNCTIONS
-    assert INTEGER_FUNCTIONS == {"ipow", "upow"}
+    assert sorted(BINARY_FUNCTIONS) == ["fmod", "pow"]
+    assert sorted(INTEGER_FUNCTIONS) == ["ipow", "upow"]
+    assert MATH_FUNCTIONS - BINARY_FUNCTIONS == UNARY_FUNCTIONS == set(REFERENCE) - {"pow"}

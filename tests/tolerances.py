@@ -1,0 +1,46 @@
+"""How far results may be apart, in one place: by element type and by how many terms were summed."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from foretell.ir.dtypes import BF16, F16, F32, F64, DType
+
+RELATIVE = {F64: 1e-11, F32: 2e-5, F16: 4e-3, BF16: 3e-2}
+"""Two orders of the same arithmetic: a graph before and after a rewrite, compiled code and the evaluator."""
+SINGLE_OPERATION = {F64: 2e-15, F32: 1e-6, F16: 2e-3, BF16: 1.6e-2}
+"""One primitive on the same operands, computed once and rounded once: about 8 units in the last place of float32."""
+
+
+def tolerance(dtype: DType, terms: int = 1) -> float:
+    """Relative to the largest result. Rounding errors of a sum grow like a random walk."""
+    return RELATIVE.get(dtype, 3e-2) * max(1.0, sqrt(terms / 1024))
+
+
+def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], dtype: DType, terms: int = 1) -> None:
+    """Same type and shape, integers equal, floats within tolerance of the largest; NaN and infinities in place."""
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    if not dtype.is_float:
+        np.testing.assert_array_equal(found, expected)
+        return
+    left, right = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.abs(right[np.isfinite(right)])
+    reach = float(finite.max()) if finite.size else 1.0
+    bound = tolerance(dtype, terms)
+    np.testing.assert_allclose(left, right, rtol=bound, atol=bound * max(reach, 1e-3))
+
+
+def assert_same_function(found: npt.NDArray[Any], expected: npt.NDArray[Any], dtype: DType) -> None:
+    """One primitive, element by element: small results count as much as large ones."""
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    if not dtype.is_float:
+        np.testing.assert_array_equal(found, expected)
+        return
+    smallest = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)  # pyright: ignore[reportUnknownMemberType]
+    left, right = found.astype(np.float64), expected.astype(np.float64)
+    np.testing.assert_allclose(left, right, rtol=SINGLE_OPERATION[dtype], atol=2 * smallest)
