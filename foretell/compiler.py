@@ -1,27 +1,32 @@
 """The pipeline, one line per step: read this first.
 
-    import_model   ONNX file -> graph of canonical operators     (frontend/)
-    simplify       graph -> smaller graph, same results           (graph/rewrites/)
-    link_program   graph -> loop nests -> machine code -> model   (loops/, codegen/, runtime/)
+import_model   ONNX file -> graph of canonical operators     (frontend/)
+simplify       graph -> smaller graph, same results           (graph/rewrites/)
+link_program   graph -> loop nests -> machine code -> model   (loops/, codegen/, runtime/)
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from functools import partial
 
-from foretell.frontend.import_onnx import Shapes, Source, import_onnx
+from foretell.frontend.import_onnx import Imported, Shapes, Source, Values, import_onnx
+from foretell.frontend.read_onnx import StoredModel, read_onnx
 from foretell.graph.control_flow import is_control_flow
 from foretell.graph.nodes import Graph
 from foretell.graph.simplify import simplify
-from foretell.link_program import is_native, link_program
+from foretell.link_program import is_native, link_program, lower_program
 from foretell.runtime.session import CompiledModel
+from foretell.runtime.specialise import Specialiser
+from foretell.support.errors import NotNative
 from foretell.support.limits import DEFAULT_LIMITS, Limits
 from foretell.support.progress import Steps
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import resolve_target
 from foretell.target.threads import default_threads
 
-__all__ = ["compile", "import_model", "simplify"]
+__all__ = ["compile", "import_model", "link_program", "lower_program", "simplify"]
 
 
 def compile(
@@ -30,34 +35,61 @@ def compile(
     target: str = "native",
     threads: int | None = None,
     shapes: Shapes | None = None,
+    values: Values | None = None,
+    native_only: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     progress: Steps | None = None,
     times: StageTimes | None = None,
 ) -> CompiledModel:
     """A model as machine code: call the result with arrays, or save it. The target need not be this machine.
 
-    `threads` defaults to what this process may use; `shapes` binds symbolic dimensions of inputs; `times` learns how
-    long each stage took.
+    `threads` defaults to what this process may use; `shapes` binds symbolic dimensions of inputs, and `values` whole
+    inputs; `times` learns how long each stage took. What has no native code runs on the reference of the onnx package
+    and is warned of; `native_only` refuses it. Where small inputs tell what an operator needs to know (axes, sizes),
+    the model is compiled again, natively, for the values that it is called with.
     """
     resolved = resolve_target(target)
     times = StageTimes() if times is None else times
     with times.measure("import"):
-        graph = import_model(source, shapes=shapes, limits=limits, progress=progress)
+        stored = source if isinstance(source, StoredModel) else read_onnx(source, limits)
+        imported = _import(stored, shapes, values, limits, progress)
     with times.measure("simplify"):
-        graph = simplify(graph)
-    _warn_of_reference(graph)
+        graph = simplify(imported.require_graph())
+    slow = reference_operators(graph)
+    specialising = imported.specialising if slow else ()
+    if slow and not specialising:
+        _report_reference(slow, native_only)
     if progress is not None:
         progress.step("compile", f"{len(graph.nodes)} nodes for {resolved}")
-    return link_program(graph, resolved, default_threads() if threads is None else threads, times)
+    model = link_program(graph, resolved, default_threads() if threads is None else threads, times)
+    if specialising:
+        again = partial(
+            compile, stored, target=target, threads=threads, shapes=shapes, native_only=native_only, limits=limits
+        )
+        model.specialiser = Specialiser(
+            model.inputs, specialising, lambda found: again(values={**(values or {}), **found})
+        )
+    return model
 
 
 def import_model(
-    source: Source, *, shapes: Shapes | None = None, limits: Limits = DEFAULT_LIMITS, progress: Steps | None = None
+    source: Source,
+    *,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Steps | None = None,
 ) -> Graph:
     """Read, check and translate a model; `UnsupportedOperators` names every node that cannot be run."""
+    return _import(source, shapes, values, limits, progress).require_graph()
+
+
+def _import(
+    source: Source, shapes: Shapes | None, values: Values | None, limits: Limits, progress: Steps | None
+) -> Imported:
     if progress is not None:
         progress.step("import")
-    return import_onnx(source, shapes=shapes, limits=limits).require_graph()
+    return import_onnx(source, shapes=shapes, values=values, limits=limits)
 
 
 def reference_operators(graph: Graph) -> tuple[str, ...]:
@@ -66,7 +98,13 @@ def reference_operators(graph: Graph) -> tuple[str, ...]:
     return tuple(sorted({str(node.attrs.get("op_type", node.op)) for node in slow}))
 
 
-def _warn_of_reference(graph: Graph) -> None:
-    names = reference_operators(graph)
-    if names:
-        warnings.warn(f"these operators run on the slow reference path: {', '.join(names)}", stacklevel=3)
+def _report_reference(names: Sequence[str], native_only: bool) -> None:
+    """Warn of operators without native code, or refuse them."""
+    if native_only:
+        raise NotNative(
+            "the model needs operators that have no native code",
+            expected="operators that foretell compiles",
+            got=", ".join(names),
+            hint="leave native_only out to run them on the slow reference path",
+        )
+    warnings.warn(f"these operators run on the slow reference path: {', '.join(names)}", stacklevel=3)

@@ -35,16 +35,16 @@ def lower_program(graph: Graph, target: Target) -> list[NativeStep | NodeStep]:
     return lower_graph(graph, is_native, target.spec.vector_bytes // 4)
 
 
-def link_program(
-    graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None
-) -> CompiledModel:
+def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None) -> CompiledModel:
     """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
     times = StageTimes() if times is None else times
     with times.measure("lower"):
         steps = lower_program(graph, target)
         program = _program(graph, steps)
     with times.measure("emit"):
-        module = emit_module([step.kernels for step in steps if isinstance(step, NativeStep)], _layout(program, target), target)
+        module = emit_module(
+            [step.kernels for step in steps if isinstance(step, NativeStep)], _layout(program, target), target
+        )
     with times.measure("llvm"):
         binary = Binary(target, compile_module(module, target), emit_pool(target))
     fallbacks = [_fallback(step.node, target, threads, times) for step in steps if isinstance(step, NodeStep)]

@@ -6,17 +6,20 @@ Only functions that are continuous where floats meet them: one rounding more or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
+from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.ir import dtypes
 from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
 from tests.graph.build_graphs import Sketch
+from tests.tolerances import assert_close, coarsest
 
 FLOATS = (dtypes.F32, dtypes.F64, dtypes.F16, dtypes.BF16)
 INTEGERS = (
@@ -55,6 +58,26 @@ def graphs(
     feeds = {name: random_data(shape, dtype, random) for name in ("x", "y")}
     outputs = values[-1:] if len(values) < 5 or _number(draw, 0, 1) else values[-2:]
     return sketch.graph(*outputs), feeds
+
+
+def assert_agrees(graph: Graph, feeds: dict[str, Array], found: Sequence[Array]) -> None:
+    """Outputs in order are what the evaluator says, within the tolerance of the coarsest type on the way."""
+    values = [value for node in graph.nodes for value in node.outputs]
+    through = coarsest(value.dtype for value in (*graph.inputs, *values)) or dtypes.F32
+    whole = replace(graph, outputs=(*graph.outputs, *values), output_names=_numbered(len(graph.outputs) + len(values)))
+    expected = list(evaluate(whole, feeds).values())
+    scale = max((_largest(array) for array in expected), default=0.0)
+    for array, wanted in zip(found, expected, strict=False):
+        assert_close(array, wanted, through, scale=max(1.0, scale))
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(count))
+
+
+def _largest(array: Array) -> float:
+    wide = np.abs(array.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0))
 
 
 def random_data(shape: Sequence[int], dtype: DType, random: np.random.Generator) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
@@ -9,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from foretell.ir.dtypes import BF16, F16, F32, F64, DType
+from foretell.ir.dtypes import BF16, F16, F32, F64, DType, from_numpy
 
 RELATIVE = {F64: 1e-11, F32: 2e-5, F16: 4e-3, BF16: 3e-2}
 """Two orders of the same arithmetic: a graph before and after a rewrite, compiled code and the evaluator."""
@@ -22,17 +23,26 @@ def tolerance(dtype: DType, terms: int = 1) -> float:
     return RELATIVE.get(dtype, 3e-2) * max(1.0, sqrt(terms / 1024))
 
 
-def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any], dtype: DType, terms: int = 1) -> None:
-    """Same type and shape, integers equal, floats within tolerance of the largest; NaN and infinities in place."""
+def coarsest(types: Iterable[DType]) -> DType | None:
+    """The float type with the largest tolerance; a result is no better than the worst of what it came through."""
+    return max((dtype for dtype in types if dtype.is_float), key=tolerance, default=None)
+
+
+def assert_close(
+    found: npt.NDArray[Any], expected: npt.NDArray[Any], dtype: DType, terms: int = 1, scale: float = 1e-3
+) -> None:
+    """Same type and shape, integers equal, floats within tolerance of the largest; NaN and infinities in place.
+
+    `dtype` is the type computed in; `scale` the size of operands, where results may cancel to less.
+    """
     assert found.dtype == expected.dtype and found.shape == expected.shape
-    if not dtype.is_float:
+    if from_numpy(found.dtype).is_float:
+        left, right = found.astype(np.float64), expected.astype(np.float64)
+        finite = np.abs(right[np.isfinite(right)])
+        bound = tolerance(dtype, terms)
+        np.testing.assert_allclose(left, right, rtol=bound, atol=bound * max(finite.max(initial=0.0), scale))
+    else:
         np.testing.assert_array_equal(found, expected)
-        return
-    left, right = found.astype(np.float64), expected.astype(np.float64)
-    finite = np.abs(right[np.isfinite(right)])
-    reach = float(finite.max()) if finite.size else 1.0
-    bound = tolerance(dtype, terms)
-    np.testing.assert_allclose(left, right, rtol=bound, atol=bound * max(reach, 1e-3))
 
 
 def assert_same_function(found: npt.NDArray[Any], expected: npt.NDArray[Any], dtype: DType) -> None:

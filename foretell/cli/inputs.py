@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from foretell.graph.nodes import Array, Value
 from foretell.ir.dtypes import DType
 from foretell.ir.expr import Dim, Sym, substitute, symbols
+from foretell.ir.tensor_expr import TensorType
 from foretell.support.errors import InputError, TensorTooLarge, UsageError
 from foretell.support.limits import DEFAULT_LIMITS
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Value(Protocol):
+    """An input of a graph, or of a compiled model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def shape(self) -> tuple[Dim, ...]: ...
+    @property
+    def type(self) -> TensorType: ...
 
 
 def parse_shapes(words: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -55,12 +72,21 @@ def load_feeds(words: Iterable[str], inputs: Sequence[Value]) -> dict[str, Array
     return {value.name: _load(paths[value.name], value) for value in inputs if value.name in paths}
 
 
-def fill_feeds(feeds: dict[str, Array], inputs: Sequence[Value], seed: int) -> dict[str, Array]:
-    """Add random arrays for the other inputs; a free dimension agrees with the given arrays, else is the smallest."""
+def fill_feeds(
+    feeds: dict[str, Array],
+    inputs: Sequence[Value],
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> dict[str, Array]:
+    """Add random arrays for the other inputs.
+
+    A free dimension agrees with the given arrays, else with the shapes, else it is the smallest.
+    """
     sizes: dict[Sym, Dim] = {}
+    given = dict(shapes or {}) | {name: array.shape for name, array in feeds.items()}
     for value in inputs:
-        if value.name in feeds:
-            pairs = zip(value.shape, feeds[value.name].shape, strict=False)
+        if value.name in given:
+            pairs = zip(value.shape, given[value.name], strict=False)
             sizes.update({dim: size for dim, size in pairs if isinstance(dim, Sym)})
     for value in inputs:
         for dim in value.shape:

@@ -10,29 +10,21 @@ import io
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretell.cli.bench_command import bench_command
+from foretell.cli.compile_command import compile_command
+from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Verbose
 from foretell.cli.output import Output
+from foretell.cli.run_command import run_command
+from foretell.cli.verify_command import verify_command
 from foretell.report.tables import table
 from foretell.support.errors import ForetellError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from foretell.graph.nodes import Array, Graph
-
-Model: TypeAlias = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
-Shapes: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Fix the shape of an input; may be repeated."),
-]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Keep every step, and show tracebacks.")]
+    from foretell.graph.nodes import Graph
 
 app = typer.Typer(help="A deep-learning compiler that predicts instead of profiling.", pretty_exceptions_enable=False)
 
@@ -73,16 +65,20 @@ def check(
 def explain(
     model: Model,
     after: Annotated[str | None, typer.Option(metavar="PASS", help="Print the graph as this pass left it.")] = None,
+    kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels instead.")] = False,
+    target: Target = "native",
     shape: Shapes = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print the simplified graph, operator by operator, and the passes that made it."""
+    """Print the simplified graph, operator by operator, and the passes that made it; or its kernels."""
     from foretell.cli.inputs import parse_shapes
     from foretell.compiler import import_model, simplify
+    from foretell.report.kernels import describe_kernels, kernels_table
     from foretell.report.passes import passes_json, passes_table, summarise_passes
     from foretell.support.trace import Trace
+    from foretell.target.resolve import resolve_target
 
     output = Output(json, quiet, verbose)
     trace: Trace[Graph] = Trace(keep_ir=True)
@@ -92,46 +88,19 @@ def explain(
         graph = trace.start("import", lambda: import_model(model, shapes=shapes))
         progress.step("simplify", f"{len(graph.nodes)} nodes")
         graph = simplify(graph, trace=trace)
+    if kernels:
+        found = describe_kernels(graph, resolve_target(target))
+        output.show(kernels_table(found), facts={"kernels": [kernel.to_json() for kernel in found]})
+        return
     shown = str(graph if after is None else trace.after(after))
     passes = [] if quiet else ["", passes_table(summarise_passes(trace.records))]
     output.show(shown, *passes, facts={"graph": shown, "passes": passes_json(trace.records)})
 
 
-@app.command()
-def run(
-    model: Model,
-    input: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[NAME=]FILE.npy", help="An input; those not given are random. May be repeated."),
-    ] = None,
-    shape: Shapes = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,
-    save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write output_0.npy, ... here.")] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Run a model on the reference path: correct, and slow."""
-    from foretell.cli.inputs import fill_feeds, load_feeds, parse_shapes
-    from foretell.compiler import import_model, simplify
-    from foretell.graph.evaluate import evaluate
-
-    output = Output(json, quiet, verbose)
-    with output.progress() as progress:
-        progress.step("import", str(model))
-        graph = import_model(model, shapes=parse_shapes(shape or ()))
-        feeds = fill_feeds(load_feeds(input or (), graph.inputs), graph.inputs, seed)
-        progress.step("simplify", f"{len(graph.nodes)} nodes")
-        graph = simplify(graph)
-        progress.step("run", "on the reference path, which is slow")
-        results = evaluate(graph, feeds)
-    saved = [] if save is None else _save(save, results)
-    given = [_summary(name, array) for name, array in feeds.items()]
-    made = [_summary(name, array) for name, array in results.items()]
-    parts: list[RenderableType] = [_summary_table({"input": given, "output": made})]
-    if saved:
-        parts += ["", f"saved {', '.join(saved)}"]
-    output.show(*parts, facts={"inputs": given, "outputs": made, "saved": saved})
+app.command("compile")(compile_command)
+app.command("run")(run_command)
+app.command("verify")(verify_command)
+app.command("bench")(bench_command)
 
 
 @app.command()
@@ -185,44 +154,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
         return 2
-
-
-def _summary(name: str, array: Array) -> dict[str, object]:
-    """The facts of one array that fit on a line. What JSON cannot say (nan, inf) is a string."""
-    import numpy as np
-
-    from foretell.ir.dtypes import from_numpy
-
-    values = np.asarray(array).astype(np.float64)
-    facts: dict[str, object] = {"name": name, "dtype": str(from_numpy(array.dtype)), "shape": list(array.shape)}
-    for title, function in (("min", np.min), ("mean", np.mean), ("max", np.max)):
-        with np.errstate(all="ignore"):
-            value = float(function(values)) if values.size else float("nan")
-        facts[title] = value if np.isfinite(value) else str(value)
-    return facts
-
-
-def _summary_table(groups: dict[str, list[dict[str, object]]]) -> Table:
-    columns = ("name", "dtype", "shape", "min", "mean", "max")
-    rows = [(kind, *(facts[column] for column in columns)) for kind, group in groups.items() for facts in group]
-    return table("", *columns, rows=rows)
-
-
-def _save(folder: Path, results: dict[str, Array]) -> list[str]:
-    """Write the outputs in order; the files, in that order."""
-    import numpy as np
-
-    files = [folder / f"output_{index}.npy" for index in range(len(results))]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, array in zip(files, results.values(), strict=True):
-            np.save(file, array)
-    except OSError as error:
-        raise UsageError(
-            "the outputs cannot be written",
-            where="--save",
-            expected="a folder, which is made if it is missing",
-            got=str(error),
-            hint="choose another folder",
-        ) from error
-    return [str(file) for file in files]

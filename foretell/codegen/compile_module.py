@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib import metadata
 
-import llvmlite
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
@@ -39,7 +39,7 @@ def compile_module(module: ir.Module, target: Target) -> bytes:
     module.data_layout = str(machine.target_data)
     text = str(module)
     settings = (target.cpu, target.llvm_features, repr((MACHINE, SPEED_LEVEL, TUNING)))
-    key = cache_key(text, *settings, VERSION, llvmlite.__version__)
+    key = cache_key(text, *settings, VERSION, metadata.version("llvmlite"))
     found = try_cached(key)
     if found is None:
         found = _compile(text, machine)

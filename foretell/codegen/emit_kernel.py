@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import llvmlite.ir as ir
 
@@ -35,6 +35,7 @@ from foretell.ir import expr
 from foretell.ir.dtypes import I64 as _I64
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
+from foretell.loops.canonical import canonical
 from foretell.loops.lower import access_stride, identity
 from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in, offset
 
@@ -53,11 +54,18 @@ class Layout:
     vector_bytes: int
 
 
-def emit_kernel(module: ir.Module, kernel: Kernel, layout: Layout, parallel_for: ir.Function) -> ir.Function:
-    """Add the kernel's functions to the module and return the one to call."""
+def emit_kernel(
+    module: ir.Module, kernel: Kernel, layout: Layout, parallel_for: ir.Function, bodies: dict[str, ir.Function]
+) -> ir.Function:
+    """Add the kernel's functions to the module and return the one to call; nests that are equal share a body."""
     buffers = (*kernel.reads, *kernel.writes)
     symbols = tuple(layout.symbols)
-    body = _emit_body(module, kernel, buffers, symbols, layout)
+    shared = canonical(kernel)
+    text = str(shared)
+    if text not in bodies:
+        named = replace(shared, name=kernel.name)
+        bodies[text] = _emit_body(module, named, (*shared.reads, *shared.writes), symbols, layout)
+    body = bodies[text]
     task = _emit_task(module, kernel, buffers, symbols, layout, body)
     return _emit_entry(module, kernel, symbols, layout, task, parallel_for)
 

@@ -26,8 +26,9 @@ def emit_module(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Targe
     """A module with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
     module = _module(target)
     parallel_for = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3 + [I64]), "foretell_parallel_for")
+    bodies: dict[str, ir.Function] = {}
     for number, kernels in enumerate(steps):
-        functions = [emit_kernel(module, kernel, layout, parallel_for) for kernel in kernels]
+        functions = [emit_kernel(module, kernel, layout, parallel_for, bodies) for kernel in kernels]
         step = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3), f"foretell_step_{number}")
         builder = ir.IRBuilder(step.append_basic_block("entry"))
         for function in functions:

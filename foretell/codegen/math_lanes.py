@@ -20,6 +20,7 @@ from foretell.codegen.types import declare_intrinsic
 
 Number: TypeAlias = "Lanes | float"
 State: TypeAlias = "tuple[Lanes, ...]"
+NAN, INFINITY = math.nan, math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +359,3 @@ def _halves(a: Lanes) -> tuple[Lanes, Lanes]:
 def _lifted(*numbers: Number) -> list[Lanes]:
     model = next(number for number in numbers if isinstance(number, Lanes))
     return [model.lift(number) for number in numbers]
-
-
-NAN, INFINITY = math.nan, math.inf

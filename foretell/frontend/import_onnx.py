@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
@@ -208,6 +208,9 @@ class _Model:
     operators: list[OperatorUse] = field(default_factory=list)
     node_count: int = 0
     repeated_nodes: int = 0
+    tables: dict[Hashable, Array] = field(default_factory=dict)
+    """Arrays that importers compute, by what they are: many nodes need the same."""
+    table_bytes: int = 0
     copied: dict[int, NodeProto] = field(default_factory=dict)
     """Nodes whose attributes were copied into the graph; they are kept, as their identity is the key."""
     copied_bytes: int = 0
@@ -220,6 +223,16 @@ class _Model:
         """A dimension that only the data will tell."""
         self.fresh_dims += 1
         return Sym(f"u{self.fresh_dims}", 0)
+
+    def try_table(self, key: Hashable, size_bytes: int, make: Callable[[], Array]) -> Array | None:
+        """The array that `make` computes, shared by all who ask for it; None if there are too many of them already."""
+        if key not in self.tables:
+            if self.table_bytes + size_bytes > self.limits.folded_bytes // 4:
+                return None
+            self.table_bytes += size_bytes
+            self.tables[key] = make()
+            self.tables[key].flags.writeable = False
+        return self.tables[key]
 
     def count_copy(self, proto: NodeProto, number: int) -> None:
         """Count the bytes of a node's attributes that are copied into the graph once more, for each call around it."""
@@ -626,10 +639,9 @@ class Scope:
             else:
                 on_reference = any(added.op == "Onnx" for added in self.builder.nodes[start:])
                 return results, "reference" if on_reference else "decomposed"
-        self._note_unknown(node)
         return make_reference_node(node), "reference"
 
-    def _note_unknown(self, node: OnnxNode) -> None:
+    def note_unknown(self, node: OnnxNode) -> None:
         """Remember the small inputs of the model that tell what the importer of a node did not know."""
         values = [value for number in node.unknown if (value := node.optional(number)) not in self.builder.constants]
         if all(value in self.origins for value in values):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +157,10 @@ class OnnxNode:
         return found.g
 
     # --- shared by many operators ---
+
+    def try_table(self, key: Hashable, size_bytes: int, make: Callable[[], Array]) -> Array | None:
+        """An array that `make` computes from nothing but `key`, once for all nodes; None if there is no room for it."""
+        return self.scope.model.try_table(key, size_bytes, make)
 
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
         """An axis attribute, counted from the front."""

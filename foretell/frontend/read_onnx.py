@@ -71,8 +71,8 @@ class StoredModel:
     tensors: Mapping[bytes, memoryview]
     external: ExternalFiles | None
     limits: Limits
-    arrays: dict[int, tuple[onnx.TensorProto, Array]] = field(default_factory=dict[int, tuple[onnx.TensorProto, Array]])
-    """By identity of the tensor, which is kept for it: a tensor in a function is asked for at every call."""
+    arrays: dict[int, tuple[object, Array]] = field(default_factory=dict[int, tuple[object, Array]])
+    """By identity of the message that holds it, which is kept: one in a function is asked for at every call."""
 
     def array(self, tensor: onnx.TensorProto) -> Array:
         """The value of an initializer or of a tensor attribute, read-only; mapped when it is stored raw or external.
@@ -85,6 +85,15 @@ class StoredModel:
         if id(tensor) not in self.arrays:
             self.arrays[id(tensor)] = (tensor, self._read(tensor))
         return self.arrays[id(tensor)][1]
+
+    def numbers(self, attribute: onnx.AttributeProto, dtype: np.dtype[np.generic]) -> Array:
+        """The numbers or the number that an attribute holds, read-only."""
+        if id(attribute) not in self.arrays:
+            fields = {onnx.AttributeProto.INT: "i", onnx.AttributeProto.FLOAT: "f", onnx.AttributeProto.INTS: "ints"}
+            array = np.array(getattr(attribute, fields.get(attribute.type, "floats")), dtype)
+            array.flags.writeable = False
+            self.arrays[id(attribute)] = (attribute, array)
+        return self.arrays[id(attribute)][1]
 
     def _read(self, tensor: onnx.TensorProto) -> Array:
         where = f"tensor {quoted(tensor.name)}"

@@ -35,6 +35,7 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
     `rank` is that of the outputs, where the importer knows more than onnx's inference.
     """
     domain = node.schema.domain
+    node.scope.note_unknown(node)
     if not has_reference(domain, node.op_type, node.version):
         raise Unsupported(NO_DEFINITION)
     check_before_onnx(node)

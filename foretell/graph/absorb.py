@@ -7,20 +7,19 @@ Arithmetic is in float64 and rounds once, to the type the constant is stored in.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from foretell.graph.nodes import Array, Node, Value
-from foretell.graph.rewrite import Rewriter
+from foretell.graph.rewrite import SMALL_BYTES, Rewriter
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 WEIGHT_CHANNEL = {"Conv": 0, "MatMul": -1}
 """Which axis of operand 1 is the output channel."""
-SMALL_BYTES = 64 << 10
-"""Weights that others read too are copied for one of their readers only below this size."""
 
 
 def channel_axis(node: Node) -> int:
@@ -75,8 +74,9 @@ def _try_scaled_weights(node: Node, rewriter: Rewriter, factor: Floats) -> Value
     weights = node.inputs[1]
     # Weights that are one number, broadcast, are scaled before that, so that they stay as small as they are.
     broadcast = rewriter.producer(weights, "Broadcast")
-    array = rewriter.array(weights if broadcast is None else broadcast.inputs[0])
-    if weights is None or array is None or not (rewriter.has_one_use(weights) or array.nbytes < SMALL_BYTES):
+    source = weights if broadcast is None else broadcast.inputs[0]
+    array = rewriter.array(source)
+    if weights is None or source is None or array is None or not rewriter.may_copy(source):
         return None
     scaled = _scaled(array, factor, WEIGHT_CHANNEL[node.op], weights.type.rank)
     if scaled is None:
@@ -86,12 +86,15 @@ def _try_scaled_weights(node: Node, rewriter: Rewriter, factor: Floats) -> Value
 
 
 def _scaled(array: Array, factor: Floats, channel: int, rank: int) -> Array | None:
-    """array * factor along an axis of the array's shape, widened to a rank; None if that is not finite."""
+    """array * factor along an axis of the array's shape, widened to a rank; None if that is large or not finite."""
     aligned = array.reshape((1,) * (rank - array.ndim) + array.shape)
     shape = [1] * rank
     shape[channel] = -1
     factors = factor.reshape(shape)
-    scaled = np.empty(np.broadcast_shapes(aligned.shape, factors.shape), array.dtype)
+    result = np.broadcast_shapes(aligned.shape, factors.shape)
+    if prod(result) > max(array.size, SMALL_BYTES // array.itemsize):
+        return None
+    scaled = np.empty(result, array.dtype)
     with np.errstate(all="ignore"):
         np.multiply(aligned, factors, out=scaled, dtype=np.float64, casting="unsafe")
     return scaled if np.isfinite(scaled).all() else None

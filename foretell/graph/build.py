@@ -32,6 +32,7 @@ class Builder:
         self.producers: dict[Value, Node] = {}
         self._names: set[str] = set()
         self._next_number: dict[str, int] = {}
+        self._value_of_array: dict[int, Value] = {}
 
     def input(self, name: str, type: TensorType) -> Value:
         value = Value(self.fresh_name(name), type)
@@ -39,12 +40,16 @@ class Builder:
         return value
 
     def constant(self, array: Array, name: str = "c") -> Value:
-        """A constant; the array is kept as it is, not copied."""
+        """A constant; the array is kept as it is, not copied. One array is one value, so that who changes it knows."""
+        known = self._value_of_array.get(id(array))
+        if known is not None and self.constants.get(known) is array:
+            return known
         if array.flags.writeable:
             array = array.view()
             array.flags.writeable = False
         value = Value(self.fresh_name(name), TensorType(dtypes.from_numpy(array.dtype), array.shape))
         self.constants[value] = array
+        self._value_of_array[id(array)] = value
         return value
 
     def scalar(self, number: float | int | bool, dtype: DType) -> Value:

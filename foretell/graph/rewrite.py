@@ -7,6 +7,7 @@ the node. What is no longer used is dropped at the end. If no rule fired, the sa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,11 +16,17 @@ from typing import TypeAlias
 from foretell.graph.build import Builder
 from foretell.graph.nodes import Array, Graph, Node, Value
 
+SMALL_BYTES = 64 << 10
+"""Constants that others read too are copied for one of their readers only below this size,"""
+COPIES_BYTES = 64 << 20
+"""and until they are this much: a constant may have any number of readers."""
+
 
 class Rewriter(Builder):
     """The graph being rebuilt. Upstream questions are about the new graph, use counts about the old one."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, shared: frozenset[int] = frozenset()) -> None:
+        """`shared` are the identities of arrays that are constants of several graphs of one model."""
         super().__init__(graph.name)
         self.inputs = list(graph.inputs)
         self.constants = dict(graph.constants)
@@ -27,10 +34,23 @@ class Rewriter(Builder):
         self._names = {value.name for value in (*graph.inputs, *graph.constants)}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
         self._uses = dict(graph.use_counts)
+        self._shared = shared
+        self._copies_left = COPIES_BYTES
 
     def use_count(self, value: Value) -> int:
         """How often a value is read. Exact before a pass changes anything near it; after that, never too small."""
-        return self._uses.get(value, 1)
+        array = self.constants.get(value)
+        return self._uses.get(value, 1) + (array is not None and id(array) in self._shared)
+
+    def may_copy(self, value: Value) -> bool:
+        """Whether to make another array of a constant, for one reader: if it has no other, or is small."""
+        size = self.constants[value].nbytes
+        if self.has_one_use(value):
+            return True
+        if size >= SMALL_BYTES or size > self._copies_left:
+            return False
+        self._copies_left -= size
+        return True
 
     def has_one_use(self, value: Value) -> bool:
         """Whether only one reader exists, so that absorbing the producer leaves nothing to be computed twice."""
@@ -44,13 +64,14 @@ class Rewriter(Builder):
 Rule: TypeAlias = Callable[[Node, Rewriter], Sequence[Value] | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
-    """Apply a rule to every node once, subgraphs first."""
-    rewriter = Rewriter(graph)
+def rewrite(graph: Graph, rule: Rule, shared: frozenset[int] | None = None) -> Graph:
+    """Apply a rule to every node once, subgraphs first; `shared` is for these, see `Rewriter`."""
+    shared = _shared_arrays(graph) if shared is None else shared
+    rewriter = Rewriter(graph, shared)
     mapping: dict[Value, Value] = {}
     changed = False
     for old in graph.nodes:
-        node = _with_inputs(_with_subgraphs(old, rule), mapping)
+        node = _with_inputs(map_subgraphs(old, lambda inner: rewrite(inner, rule, shared)), mapping)
         rewriter.location = node.location
         result = rule(node, rewriter)
         if result is None:
@@ -74,8 +95,13 @@ def _with_inputs(node: Node, mapping: Mapping[Value, Value]) -> Node:
     return replace(node, inputs=tuple(None if value is None else mapping.get(value, value) for value in node.inputs))
 
 
-def _with_subgraphs(node: Node, rule: Rule) -> Node:
-    return map_subgraphs(node, lambda graph: rewrite(graph, rule))
+def _shared_arrays(graph: Graph) -> frozenset[int]:
+    """Identities of arrays that are constants of more than one graph: a branch has its own value for each."""
+    counts: Counter[int] = Counter(id(array) for array in graph.constants.values())
+    for node in graph.walk():
+        for subgraph in node.subgraphs:
+            counts.update(id(array) for array in subgraph.constants.values())
+    return frozenset(array for array, count in counts.items() if count > 1)
 
 
 def map_subgraphs(node: Node, function: Callable[[Graph], Graph]) -> Node:

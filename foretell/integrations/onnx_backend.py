@@ -3,12 +3,15 @@
 from foretell.integrations import onnx_backend
 
 (y,) = onnx_backend.prepare(model).run([x])     # inputs in order, or by name: run({"x": x})
+onnx_backend.prepare(model, native_only=True)   # refuses what would need the reference of the onnx package
+onnx_backend.prepare(model, engine="evaluator") # definitions run by numpy: nothing is compiled
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,29 +19,30 @@ import onnx
 from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from foretell.compiler import import_model, simplify
+from foretell.compiler import compile, import_model, simplify
 from foretell.frontend.import_onnx import NEWEST_OPSET
 from foretell.graph.evaluate import evaluate
-from foretell.graph.nodes import Array, Graph
+from foretell.graph.nodes import Array
 from foretell.support.errors import InputError, ModelError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class ForetellRep(BackendRep):
-    """A model ready to run, on the evaluator."""
+    """A model ready to run."""
 
-    graph: Graph
+    input_names: tuple[str, ...]
+    run_feeds: Callable[[Mapping[str, Array]], Mapping[str, Array]]
+    """Outputs by name, for inputs by name."""
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs for inputs given in order, or by name; an input is an array or a TensorProto."""
         if isinstance(inputs, Mapping):
             feeds = {str(name): _as_array(array) for name, array in inputs.items()}
         else:
-            names = [value.name for value in self.graph.inputs]
             arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-            _check_count("the model", names, len(arrays))
-            feeds = {name: _as_array(array) for name, array in zip(names, arrays, strict=True)}
-        outputs = evaluate(self.graph, feeds)
+            _check_count("the model", self.input_names, len(arrays))
+            feeds = {name: _as_array(array) for name, array in zip(self.input_names, arrays, strict=True)}
+        outputs = self.run_feeds(feeds)
         return namedtupledict("Outputs", list(outputs))(*outputs.values())
 
 
@@ -55,13 +59,36 @@ class ForetellBackend(Backend):
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> ForetellRep:
-        """Import and simplify a model; what cannot be run is an error that names every such node."""
+    def prepare(
+        cls,
+        model: ModelProto,
+        device: str = "CPU",
+        *,
+        engine: str = "compiler",
+        native_only: bool = False,
+        **kwargs: Any,
+    ) -> ForetellRep:
+        """Compile a model; what cannot be run is an error that names every such node.
+
+        Operators without native code run on the reference, with a warning; `native_only` refuses them: here or, where
+        that hangs on values of inputs, in `run`. The engine `evaluator` runs everything by numpy instead.
+        """
         if not cls.supports_device(device):
             raise UsageError(
                 "the device is not supported", expected="CPU", got=device, hint="leave it out, or ask supports_device"
             )
-        return ForetellRep(simplify(import_model(model)))
+        if engine == "compiler":
+            compiled = compile(model, native_only=native_only)
+            return ForetellRep(compiled.input_names, compiled.run)
+        if engine != "evaluator" or native_only:
+            raise UsageError(
+                "there is no such engine" if engine != "evaluator" else "the evaluator has no native code",
+                expected="compiler, or evaluator without native_only",
+                got=engine,
+                hint="leave it out",
+            )
+        graph = simplify(import_model(model))
+        return ForetellRep(tuple(value.name for value in graph.inputs), partial(evaluate, graph))
 
     @classmethod
     def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
@@ -76,7 +103,8 @@ class ForetellBackend(Backend):
         arrays = [_as_array(array) for array in inputs]
         _check_count(node.op_type, names, len(arrays))
         feeds = dict(zip(names, arrays, strict=True))
-        return cls.run_model(_model_of(node, feeds, kwargs.get("opset_version")), feeds, device)
+        version = kwargs.pop("opset_version", None)
+        return cls.run_model(_model_of(node, feeds, version), feeds, device, **kwargs)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

@@ -185,8 +185,11 @@ def terms_of(value: Dim) -> Terms:
 
 
 def _from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Dim:
-    terms = _joined_remainders(terms)
-    kept = sorted(((m, c) for m, c in terms.items() if c), key=lambda item: (-len(item[0]), str(item[0])))
+    if len(terms) > 1:
+        terms = _joined_remainders(terms)
+    kept = [(m, c) for m, c in terms.items() if c]
+    if len(kept) > 1:
+        kept.sort(key=_term_order)
     if not kept:
         return 0
     if len(kept) == 1:
@@ -196,6 +199,15 @@ def _from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Dim:
         if len(monomial) == 1 and coefficient == 1:
             return monomial[0]
     return Poly(tuple(kept))
+
+
+def _term_order(term: tuple[tuple[Atom, ...], int]) -> tuple[int, list[str]]:
+    """Products of more factors first, then by name."""
+    return -len(term[0]), [_atom_order(atom) for atom in term[0]]
+
+
+def _atom_order(atom: Atom) -> str:
+    return atom.name if isinstance(atom, Sym) else str(atom)
 
 
 def _joined_remainders(terms: Mapping[tuple[Atom, ...], int]) -> Mapping[tuple[Atom, ...], int]:
@@ -215,8 +227,13 @@ def _joined_remainders(terms: Mapping[tuple[Atom, ...], int]) -> Mapping[tuple[A
 
 
 def add(left: Dim, right: Dim) -> Dim:
-    if isinstance(left, int) and isinstance(right, int):
-        return left + right
+    if isinstance(left, int):
+        if isinstance(right, int):
+            return left + right
+        if left == 0:
+            return right
+    elif right == 0:
+        return left
     total = dict(terms_of(left))
     for monomial, coefficient in terms_of(right):
         total[monomial] = total.get(monomial, 0) + coefficient
@@ -224,14 +241,20 @@ def add(left: Dim, right: Dim) -> Dim:
 
 
 def mul(left: Dim, right: Dim) -> Dim:
-    if isinstance(left, int) and isinstance(right, int):
-        return left * right
+    if isinstance(left, int):
+        if isinstance(right, int):
+            return left * right
+        left, right = right, left
+    if isinstance(right, int):
+        if right in (0, 1):
+            return left if right else 0
+        return _from_terms({monomial: coefficient * right for monomial, coefficient in terms_of(left)})
     left_terms, right_terms = terms_of(left), terms_of(right)
     _check_size(len(left_terms) * len(right_terms))
     product: dict[tuple[Atom, ...], int] = {}
     for left_monomial, left_coefficient in left_terms:
         for right_monomial, right_coefficient in right_terms:
-            monomial = tuple(sorted(left_monomial + right_monomial, key=str))
+            monomial = tuple(sorted(left_monomial + right_monomial, key=_atom_order))
             product[monomial] = product.get(monomial, 0) + left_coefficient * right_coefficient
     return _from_terms(product)
 

@@ -1,9 +1,9 @@
 """Dimensions as JSON: numbers, numbered symbols, and lists that begin with an operation.
 
-    7                               7
-    ["symbol", 0]                   symbols[0]
-    ["//", ["symbol", 0], 2]        symbols[0] // 2, and so "%", "min" and "max"
-    ["+", [3, ["symbol", 0]], [1]]  3*symbols[0] + 1: a list of products, each with its coefficient first
+7                               7
+["symbol", 0]                   symbols[0]
+["//", ["symbol", 0], 2]        symbols[0] // 2, and so "%", "min" and "max"
+["+", [3, ["symbol", 0]], [1]]  3*symbols[0] + 1: a list of products, each with its coefficient first
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ def dim_from_json(value: object, symbols: Sequence[Sym], depth: int = 0) -> Dim:
     """The dimension again; whatever is not one is a `ValueError`, or `ShapeTooComplex`."""
     if _is_number(value):
         return cast(int, value)
-    if depth > 2 * MAX_DEPTH or not isinstance(value, list) or not value:
+    parts = _parts(value)
+    if depth > 2 * MAX_DEPTH or not parts:
         raise ValueError(f"{_shortened(value)} is not a dimension")
-    head, *rest = cast(list[object], value)
-    if len(rest) > MAX_TERMS:
-        raise ValueError(f"a dimension has {len(rest)} terms")
+    head, *rest = parts
     if head == "symbol":
         return _symbol(rest, symbols)
     if head == "+":
@@ -71,13 +70,20 @@ def _symbol(rest: Sequence[object], symbols: Sequence[Sym]) -> Sym:
 def _sum(products: Sequence[object], symbols: Sequence[Sym], depth: int) -> Dim:
     total: Dim = 0
     for product in products:
-        if not isinstance(product, list) or not product or len(cast(list[object], product)) > MAX_TERMS:
-            raise ValueError(f"{_shortened(product)} is not a product")
         term: Dim = 1
-        for factor in cast(list[object], product):
+        factors = _parts(product)
+        if not factors:
+            raise ValueError(f"{_shortened(product)} is not a product")
+        for factor in factors:
             term = expr.mul(term, dim_from_json(factor, symbols, depth + 1))
         total = expr.add(total, term)
     return total
+
+
+def _parts(value: object) -> list[object]:
+    """What a list holds; nothing if it is no list, or too long to be of any use."""
+    parts = cast("list[object]", value) if isinstance(value, list) else []
+    return parts if len(parts) <= MAX_TERMS + 1 else []
 
 
 def _is_number(value: object) -> bool:

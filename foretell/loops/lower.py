@@ -26,10 +26,11 @@ from foretell.loops.nodes import (
     Statement,
     Store,
     loads_in,
+    map_loads,
     offset,
     substitute_scalar,
 )
-from foretell.loops.stages import TensorStage, body_cost, map_loads
+from foretell.loops.stages import TensorStage, body_cost
 
 STACK_BYTES = 64 << 10
 """The largest temporary that a kernel keeps on its stack."""

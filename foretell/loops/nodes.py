@@ -14,7 +14,7 @@ Semantics, once for all
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -134,6 +134,25 @@ def loads_in(scalar: Scalar) -> Iterator[Load]:
             yield from loads_in(value)
         case Const() | Index():
             return
+
+
+def map_loads(scalar: Scalar, function: Callable[[Load], Scalar]) -> Scalar:
+    """The scalar with every load replaced, innermost first."""
+    match scalar:
+        case Const() | Index():
+            return scalar
+        case Load(source, indices, dtype):
+            mapped = tuple(
+                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function) for index in indices
+            )
+            return function(Load(source, mapped, dtype))
+        case Apply(op, arguments):
+            return Apply(op, tuple(map_loads(argument, function) for argument in arguments))
+        case Select(condition, then, otherwise):
+            parts = (map_loads(part, function) for part in (condition, then, otherwise))
+            return Select(*parts)
+        case Cast(value, dtype, saturate):
+            return Cast(map_loads(value, function), dtype, saturate)
 
 
 def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim]) -> Scalar:

@@ -29,7 +29,7 @@ from foretell.ir.tensor_expr import (
     Stage,
     axis_over,
 )
-from foretell.loops.nodes import loads_in, offset, substitute_scalar
+from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
 
 CHEAP_COST = 2.0
 """A body that costs at most this may be computed again for a second reader."""
@@ -115,25 +115,6 @@ def _with_sources(scalar: Scalar, source: Callable[[Source], Buffer]) -> Scalar:
         return Load(source(load.source), load.indices, load.dtype) if isinstance(load.source, Operand | Local) else load
 
     return map_loads(scalar, keep)
-
-
-def map_loads(scalar: Scalar, function: Callable[[Load], Scalar]) -> Scalar:
-    """The scalar with every load replaced, innermost first."""
-    match scalar:
-        case Const() | Index():
-            return scalar
-        case Load(source, indices, dtype):
-            mapped = tuple(
-                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function) for index in indices
-            )
-            return function(Load(source, mapped, dtype))
-        case Apply(op, arguments):
-            return Apply(op, tuple(map_loads(argument, function) for argument in arguments))
-        case Select(condition, then, otherwise):
-            parts = (map_loads(part, function) for part in (condition, then, otherwise))
-            return Select(*parts)
-        case Cast(value, dtype, saturate):
-            return Cast(map_loads(value, function), dtype, saturate)
 
 
 def inline(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> list[TensorStage]:
@@ -222,7 +203,7 @@ def _body_at(load: Load, inlined: Mapping[Buffer, TensorStage]) -> Scalar:
 MAX_PARTS = 12
 """A stage is cut into at most this many parts."""
 THIN_PART = 16
-"""A part thinner than this fraction of its axis, such as the border of a padded image, is not worth a loop of its own."""
+"""A part thinner than this fraction of its axis, such as the border of an image, is not worth a loop of its own."""
 
 
 def split_at_conditions(stages: Sequence[TensorStage]) -> list[TensorStage]:

@@ -123,7 +123,7 @@ def _manifest(artifact: Artifact, slots: Sequence[int], offsets: Sequence[int]) 
 
 def _raw(array: Array) -> memoryview:
     """The bytes of an array, in place if they are in order."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:

@@ -78,7 +78,9 @@ def read_number(value: Any, where: str, least: int = 0, most: int = MAX_EXTENT) 
     refuse(where, f"a whole number from {least} to {most}", value)
 
 
-def read_list(value: Any, where: str, read: Callable[[Any, str], Thing], length: int | None = None) -> tuple[Thing, ...]:
+def read_list(
+    value: Any, where: str, read: Callable[[Any, str], Thing], length: int | None = None
+) -> tuple[Thing, ...]:
     if not isinstance(value, list) or (length is not None and len(value) != length):
         refuse(where, "a list" if length is None else f"a list of {length}", value)
     return tuple(read(item, f"{where}[{number}]") for number, item in enumerate(value))

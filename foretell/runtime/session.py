@@ -16,16 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from foretell.ir import dtypes, expr
+from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.runtime.arena import ALIGNMENT, Arena, lifetimes, plan_arena
 from foretell.runtime.artifact import Artifact, write_artifact
+from foretell.runtime.check_inputs import Array, aligned, bind_shape, check_names, checked_input
 from foretell.runtime.native_code import POOLS, NativeCode
 from foretell.runtime.program import Binary, Program, Slot, Step
+from foretell.runtime.specialise import Specialiser
 from foretell.support.errors import InputError
 from foretell.target.resolve import Target, check_runs_here, runs_here
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Fallback = Callable[[Sequence[Array], Mapping[Sym, int]], Sequence[Array]]
 """Runs a node outside native code: present inputs and the values of symbols in, outputs out."""
 
@@ -69,13 +70,15 @@ class CompiledModel:
         self.program = program
         self.threads = threads
         self._binary = binary
-        self._constants = {slot: _aligned(array) for slot, array in constants.items()}
+        self._constants = {slot: aligned(array) for slot, array in constants.items()}
         self._fallbacks = tuple(fallbacks)
         self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
         self._is_native = program.is_native
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self._lock = threading.Lock()
         self._code: NativeCode | None = None
+        self.specialiser: Specialiser | None = None
+        """What runs the model instead, where values of inputs allow for better code than this."""
         if runs_here(binary.target):
             POOLS.load(binary.pool)
             self._code = NativeCode(binary.kernels)
@@ -130,15 +133,10 @@ class CompiledModel:
 
     def run(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Outputs by name, for inputs by name; `out` may give arrays to write outputs to."""
-        inputs = [self._checked(slot, feeds) for slot in self.program.inputs]
-        for name in feeds:
-            if name not in self.input_names:
-                raise InputError(
-                    f"the model has no input {name!r}",
-                    expected=", ".join(self.input_names),
-                    got=name,
-                    hint="check the name",
-                )
+        if self.specialiser is not None:
+            return self.specialiser.run(feeds, out)
+        inputs = [checked_input(self.program.slots[number], feeds) for number in self.program.inputs]
+        check_names(feeds, self.input_names)
         results = self.run_arrays(inputs, {}, out or {})
         return dict(zip(self.output_names, results, strict=True))
 
@@ -157,7 +155,7 @@ class CompiledModel:
 
     def run_checked(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> list[Array]:
         """The same for arrays of the right types that may lie anywhere in memory."""
-        return self.run_arrays([_aligned(np.asarray(array)) for array in inputs], outer)
+        return self.run_arrays([aligned(np.asarray(array)) for array in inputs], outer)
 
     def _run_planned(
         self, inputs: Sequence[Array], symbols: Mapping[Sym, int], out: Mapping[str, Array]
@@ -242,8 +240,8 @@ class CompiledModel:
             if step.fallback is not None:
                 results = self._fallbacks[step.fallback]([arrays[slot] for slot in step.reads], symbols)
                 for slot, array in zip(step.writes, results, strict=True):
-                    arrays[slot] = _aligned(np.asarray(array))
-                    _bind_shape(program.slots[slot], array.shape, symbols)
+                    arrays[slot] = aligned(np.asarray(array))
+                    bind_shape(program.slots[slot], array.shape, symbols)
             else:
                 self._run_native_step(step, arrays, symbols)
         return [
@@ -263,29 +261,10 @@ class CompiledModel:
 
     # --- inputs ---
 
-    def _checked(self, number: int, feeds: Mapping[str, Any]) -> Array:
-        slot = self.program.slots[number]
-        if slot.name not in feeds:
-            raise InputError(
-                f"input {slot.name!r} is missing",
-                expected=f"{slot.name}: {slot.dtype}[{', '.join(map(str, slot.shape))}]",
-                got=", ".join(map(str, feeds)) or "nothing",
-                hint="pass one array for every input of the model",
-            )
-        array = _as_array(feeds[slot.name])
-        if dtypes.try_from_numpy(array.dtype) != slot.dtype or array.ndim != len(slot.shape):
-            raise InputError(
-                f"input {slot.name!r} has the wrong type",
-                expected=f"{slot.dtype}[{', '.join(map(str, slot.shape))}]",
-                got=f"{array.dtype}{list(array.shape)}",
-                hint=f"convert it, for example with .astype({slot.dtype.numpy.name!r})",
-            )
-        return _aligned(array)
-
     def _bind(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> dict[Sym, int]:
         symbols = dict(outer)
         for number, array in zip(self.program.inputs, inputs, strict=True):
-            _bind_shape(self.program.slots[number], array.shape, symbols)
+            bind_shape(self.program.slots[number], array.shape, symbols)
         return symbols
 
 
@@ -302,33 +281,6 @@ def _number(dim: Dim, symbols: Mapping[Sym, int]) -> int:
     value = expr.substitute(dim, dict(symbols))
     assert isinstance(value, int), f"{dim} mentions symbols that are not bound"
     return value
-
-
-def _bind_shape(slot: Slot, shape: tuple[int, ...], symbols: dict[Sym, int]) -> None:
-    for dim, extent in zip(slot.shape, shape, strict=True):
-        expected = symbols.setdefault(dim, extent) if isinstance(dim, Sym) else dim
-        outside = isinstance(dim, Sym) and (extent < dim.lo or (dim.hi is not None and extent > dim.hi))
-        if (isinstance(expected, int) and expected != extent) or outside:
-            raise InputError(
-                f"the shape of {slot.name!r} disagrees with the model",
-                expected=f"[{', '.join(map(str, slot.shape))}]",
-                got=str(list(shape)),
-                hint="dimensions of one name must be equal in all inputs",
-            )
-
-
-def _as_array(value: Any) -> Array:
-    """Anything with the array interface, the buffer protocol or DLPack."""
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
-
-
-def _aligned(array: Array) -> Array:
-    """The array itself if kernels can read it in place, else a contiguous aligned copy."""
-    if array.flags.c_contiguous and array.flags.aligned:
-        return array
-    return np.array(array, order="C")
 
 
 def _aligned_bytes(count: int) -> Array:

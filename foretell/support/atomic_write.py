@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ TEMPORARY = ".tmp"
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, durable: bool = True) -> Generator[BinaryIO]:
     """A file to write to, which takes `path`'s place at the end of the block; an error leaves `path` as it was.
 
     `durable` waits until the disk has it, so that it survives a power cut.

@@ -130,6 +130,12 @@ class UnsupportedType(UnsupportedModel):
     code = "FT113"
 
 
+class NotNative(UnsupportedModel):
+    """Only native code was asked for, and the model needs the reference path."""
+
+    code = "FT114"
+
+
 class LimitExceeded(ForetellError):
     """The model asks for more than a published limit (docs/security.md); nothing was allocated."""
 

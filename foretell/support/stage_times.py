@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 
 
 class StageTimes:
@@ -28,7 +28,7 @@ class StageTimes:
         return sum(self._seconds.values())
 
     @contextlib.contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
+    def measure(self, stage: str) -> Generator[None]:
         start_s = time.perf_counter()
         self._seconds.setdefault(stage, 0.0)
         try:

@@ -11,13 +11,10 @@ from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.verify import verify
-from foretell.ir.dtypes import F16, F32, F64, DType
+from foretell.ir.dtypes import F32, DType
 from foretell.ir.expr import Dim, Sym, substitute, symbols
 from foretell.ir.tensor_expr import TensorType
-
-RELATIVE = {F64: 1e-11, F32: 2e-5, F16: 4e-3}
-"""How far two orders of the same float arithmetic may be apart."""
-
+from tests.tolerances import assert_close
 
 class Sketch(Builder):
     """A builder with short spellings for tests."""
@@ -78,18 +75,6 @@ def assert_same_results(
     expected, found = evaluate(before, feeds), evaluate(after, feeds)
     for value, name in zip(before.outputs, before.output_names, strict=True):
         assert_close(found[name], expected[name], value.dtype)
-
-
-def assert_close(found: Array, expected: Array, dtype: DType) -> None:
-    assert found.dtype == expected.dtype and found.shape == expected.shape
-    if not dtype.is_float:
-        assert np.array_equal(found, expected)
-        return
-    tolerance = RELATIVE.get(dtype, 2e-2)
-    left, right = found.astype(np.float64), expected.astype(np.float64)
-    finite = np.abs(right[np.isfinite(right)])
-    reach = float(finite.max()) if finite.size else 1.0
-    np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance * max(reach, 1e-3))
 
 
 def check_rewrite(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph
 from foretell.ir.dtypes import F32
 from foretell.ir.expr import Sym
@@ -16,8 +15,7 @@ from foretell.loops.nodes import Block, For, Kernel, Store
 from foretell.loops.verify import verify
 from tests.graph.build_graphs import Sketch, random_feeds
 from tests.loops.kernels import kernels_of, symbols_of
-from tests.random_graphs import graphs
-from tests.tolerances import assert_close
+from tests.random_graphs import assert_agrees, graphs
 
 
 def check(graph: Graph, feeds: dict[str, Array], lanes: int = 8) -> None:
@@ -26,8 +24,7 @@ def check(graph: Graph, feeds: dict[str, Array], lanes: int = 8) -> None:
         verify(kernel)
     given_arrays = {value.name: array for value, array in graph.constants.items()} | feeds
     memory = interpret(kernels, given_arrays, symbols_of(graph, feeds))
-    for value, expected in zip(graph.outputs, evaluate(graph, feeds).values(), strict=True):
-        assert_close(memory[value.name], expected, value.dtype)
+    assert_agrees(graph, feeds, [memory[value.name] for value in graph.outputs])
 
 
 @settings(max_examples=150, deadline=None)

@@ -25,6 +25,7 @@ CODES = {
     "UnsupportedOperators": "FT111",
     "UnsupportedOpset": "FT112",
     "UnsupportedType": "FT113",
+    "NotNative": "FT114",
     "LimitExceeded": "FT200",
     "FileTooLarge": "FT201",
     "TooManyNodes": "FT202",

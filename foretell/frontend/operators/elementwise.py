@@ -95,10 +95,11 @@ def _leaky_relu(node: OnnxNode) -> Value:
 
 
 def _dropout(node: OnnxNode) -> tuple[Value, ...] | None:
-    """At inference a dropout passes its input on; its mask, where asked for, is all true."""
+    """A dropout that drops nothing passes its input on; its mask, where asked for, is all true."""
     if node.version >= 12 and node.optional(2) is not None:
-        training = node.array(2)
-        if training is None or bool(training.reshape(-1)[0]):
+        training, ratio = node.array(2), node.array(1)
+        drops_nothing = ratio is not None and float(ratio.reshape(-1)[0]) == 0
+        if training is None or (bool(training.reshape(-1)[0]) and not drops_nothing):
             return None
     x = node.input(0)
     if node.output_count < 2:

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from foretell.frontend.onnx_node import OnnxNode, normal_axis
 from foretell.frontend.operators.importer import Importer
-from foretell.graph.nodes import Value
+from foretell.graph.nodes import Array, Value
 from foretell.ir import expr
 from foretell.ir.dtypes import F64
 
-LARGEST_TABLE = 1 << 23
-"""Elements of a table; a real transform of length 2048 has 2**22."""
+LARGEST_TABLE = 1 << 22
+"""Elements of a table; a real transform of length 2048 has as many."""
 
 
 def fourier_table(length: int, used: int, bins: int, parts: int) -> npt.NDArray[np.float64]:
@@ -53,10 +53,15 @@ def _dft(node: OnnxNode) -> Value | None:
         return None
     bins = length // 2 + 1 if onesided and not inverse else length
     used = min(extent, length // 2 + 1 if inverse else length)
-    if used < 1 or used * parts * bins * 2 > LARGEST_TABLE:
+    elements = used * parts * bins * 2
+    if used < 1 or elements > LARGEST_TABLE:
         return None
-    table = real_inverse_table(length, used) if inverse else fourier_table(length, used, bins, parts)
-    return _transformed(node, axis, table)
+    table = node.try_table(
+        ("DFT", length, used, bins, parts, inverse),
+        elements * 8,
+        lambda: real_inverse_table(length, used) if inverse else fourier_table(length, used, bins, parts),
+    )
+    return None if table is None else _transformed(node, axis, table)
 
 
 def _complex_parts(x: Value) -> int | None:
@@ -67,7 +72,7 @@ def _complex_parts(x: Value) -> int | None:
     return parts if isinstance(parts, int) else None
 
 
-def _transformed(node: OnnxNode, axis: int, table: npt.NDArray[np.float64]) -> Value:
+def _transformed(node: OnnxNode, axis: int, table: Array) -> Value:
     """The sum over one axis and the complex parts of x times a table [used, parts, bins, parts of the result].
 
     Most of a spectrum is what is left when large terms cancel, so the sum is taken in f64.
@@ -83,7 +88,7 @@ def _transformed(node: OnnxNode, axis: int, table: npt.NDArray[np.float64]) -> V
     permutation, rest = (*others, axis, rank - 1), tuple(x.shape[number] for number in others)
     moved = build.cast(build.transpose(x, permutation), F64)
     rows = build.reshape(moved, (expr.product(rest), used * parts))
-    matrix = build.constant(table.reshape(used * parts, bins * result_parts), "fourier")
+    matrix = build.reshape(build.constant(table, "fourier"), (used * parts, bins * result_parts))
     y = build.cast(build.reshape(build.op("MatMul", rows, matrix), (*rest, bins, result_parts)), x.dtype)
     return build.transpose(y, tuple(permutation.index(number) for number in range(rank)))
 
@@ -125,8 +130,15 @@ def _stft(node: OnnxNode) -> Value | None:
     if length * parts * bins * 2 > LARGEST_TABLE:
         return None
     dtype = signal.dtype.compute
-    table = fourier_table(length, length, bins, parts).astype(dtype.numpy)
-    filters = build.constant(table.transpose(2, 3, 1, 0).reshape(bins * 2, parts, length), "fourier")
+
+    def make_filters() -> Array:
+        table = fourier_table(length, length, bins, parts).astype(dtype.numpy)
+        return np.ascontiguousarray(table.transpose(2, 3, 1, 0).reshape(bins * 2, parts, length))
+
+    table = node.try_table(("STFT", length, bins, parts, dtype), length * parts * bins * 2 * 8, make_filters)
+    if table is None:
+        return None
+    filters = build.constant(table, "fourier")
     if window is not None:
         filters = build.op("Mul", filters, build.cast(build.reshape(window, (length,)), dtype))
     channels = build.cast(build.transpose(signal, (0, 2, 1)), dtype)

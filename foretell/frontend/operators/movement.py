@@ -17,18 +17,18 @@ from foretell.ir.expr import Dim
 def _constant(node: OnnxNode) -> Value | None:
     array = node.tensor("value")
     if array is None:
-        ints, floats = node.ints("value_ints"), node.floats("value_floats")
-        if node.has("value_float"):
-            array = np.array(node.float("value_float"), np.float32)
-        elif node.has("value_int"):
-            array = np.array(node.int("value_int"), np.int64)
-        elif floats is not None:
-            array = np.array(floats, np.float32)
-        elif ints is not None:
-            array = np.array(ints, np.int64)
-        else:
-            return None
-    return node.build.constant(array, node.build.hint)
+        for name, dtype in _CONSTANT_TYPES.items():
+            if node.has(name):
+                array = node.scope.model.stored.numbers(node.attributes[name], dtype)
+    return None if array is None else node.build.constant(array, node.build.hint)
+
+
+_CONSTANT_TYPES = {
+    "value_float": np.dtype(np.float32),
+    "value_floats": np.dtype(np.float32),
+    "value_int": np.dtype(np.int64),
+    "value_ints": np.dtype(np.int64),
+}
 
 
 def _reshape(node: OnnxNode) -> Value | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import isclose, isfinite
 
 import numpy as np
@@ -19,7 +20,7 @@ from foretell.frontend.operators.resize_tables import (
 )
 from foretell.graph.build import Builder
 from foretell.graph.interpret import highest, lowest
-from foretell.graph.nodes import Value
+from foretell.graph.nodes import Array, Value
 from foretell.ir.dtypes import BOOL, F32, F64, DType
 from foretell.ir.tensor_expr import TensorType
 
@@ -167,10 +168,13 @@ def _resized(node: OnnxNode, x: Value, axes: list[ResizedAxis], rule: Interpolat
     wide = x.dtype if rule.mode == "nearest" else _interpolation_dtype(x.dtype)
     if wide is None or not all(_can_do(axis, rule) for axis in work):
         return None
+    tables = [_try_tables(node, axis, rule, wide) for axis in work]
+    if None in tables:
+        return None
     build = node.build
     y = build.cast(x, wide)
-    for axis in work:
-        y = _resize_axis(build, y, axis, rule)
+    for axis, arrays in zip(work, tables, strict=True):
+        y = _resize_axis(build, y, axis, rule, arrays or ())
     if wide.is_float and x.dtype.is_integer:
         low, high = build.scalar(lowest(x.dtype), wide), build.scalar(highest(x.dtype), wide)
         y = build.op("Min", build.op("Max", build.op("Round", y), low), high)
@@ -210,16 +214,37 @@ def _is_repetition(axis: ResizedAxis, rule: Interpolation) -> bool:
     return bool(np.array_equal(nearest_places(sample, rule), np.arange(3 * times) // times))
 
 
-def _resize_axis(build: Builder, x: Value, axis: ResizedAxis, rule: Interpolation) -> Value:
+def _try_tables(node: OnnxNode, axis: ResizedAxis, rule: Interpolation, dtype: DType) -> tuple[Array, ...] | None:
+    """Where the elements of a resized axis come from, their weights if they are interpolated, and which lie outside;
+    nothing for an axis that is repeated, None if there is no room for them.
+    """
     if not isinstance(axis.extent, int) or not isinstance(axis.length, int):
+        return ()
+    moves = rule.mode == "nearest" or axis.length == 0
+    elements = axis.length * (1 if moves else len(kernel_offsets(axis, rule)))
+
+    def make(number: int) -> Array:
+        if number == 2:
+            return outside_input(axis, rule)
+        if moves:
+            return nearest_places(axis, rule)
+        return interpolation_tables(axis, rule)[number].astype((np.int64, dtype.numpy)[number])
+
+    wanted = (0, 2) if moves else (0, 1, 2)
+    key = (replace(axis, axis=0), rule, dtype)
+    found = [node.try_table(("Resize", number, *key), elements * 8, partial(make, number)) for number in wanted]
+    arrays = tuple(array for array in found if array is not None)
+    return arrays if len(arrays) == len(found) else None
+
+
+def _resize_axis(build: Builder, x: Value, axis: ResizedAxis, rule: Interpolation, tables: tuple[Array, ...]) -> Value:
+    if not tables:
         return _repeat(build, x, axis.axis, int(axis.scale))
-    if rule.mode == "nearest" or axis.length == 0:
-        y = build.op("Gather", x, build.constant(nearest_places(axis, rule)), axis=axis.axis)
+    *places_and_weights, outside = tables
+    if len(places_and_weights) == 1:
+        y = build.op("Gather", x, build.constant(places_and_weights[0]), axis=axis.axis)
     else:
-        places, weights = interpolation_tables(axis, rule)
-        tables = build.constant(places), build.constant(weights.astype(x.dtype.numpy))
-        y = build.op("Resample", x, *tables, axis=axis.axis)
-    outside = outside_input(axis, rule)
+        y = build.op("Resample", x, *map(build.constant, places_and_weights), axis=axis.axis)
     if not outside.any():
         return y
     mask = build.constant(outside.reshape(-1, *(1,) * (x.type.rank - 1 - axis.axis)))

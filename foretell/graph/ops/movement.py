@@ -46,6 +46,8 @@ def define_reshape(operands: Operands, attrs: Attrs) -> Definition:
     x = present(operands[0])
     (out,) = infer_reshape(operands, attrs)
     axes = axes_over(out.shape)
+    if 0 in x.shape:
+        return _single(out, axes, Const(0, x.dtype))  # no element has a place, and no index divides by zero
     indices: list[Dim] = []
     for source, target in _matching_groups(x.shape, out.shape):
         place: Dim = 0

@@ -13,9 +13,6 @@ from foretell.graph.rewrites.cancel_transposes import joined
 
 Permutation: TypeAlias = tuple[int, ...]
 
-SMALL_BYTES = 64 << 10
-"""A constant that others read too is transposed for one of its readers only below this size."""
-
 
 def sink_transposes(graph: Graph) -> Graph:
     """Move transposes below operators that do not mind the order of axes, so that pairs meet and cancel.
@@ -78,7 +75,7 @@ def _source(value: Value, node: Node, permutation: Permutation, rewriter: Rewrit
 def _transposed_back(value: Value, permutation: Permutation, rewriter: Rewriter) -> Value | None:
     """A constant in the order of axes before the transpose."""
     array, rank = rewriter.array(value), len(permutation)
-    if array is None or array.ndim > rank or not (rewriter.has_one_use(value) or array.nbytes < SMALL_BYTES):
+    if array is None or array.ndim > rank or not rewriter.may_copy(value):
         return None
     aligned = array.reshape((1,) * (rank - array.ndim) + array.shape)
     return rewriter.constant(np.ascontiguousarray(aligned.transpose(_inverse(permutation))), value.name)

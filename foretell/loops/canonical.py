@@ -1,0 +1,75 @@
+"""One name for loop nests that do the same: layers of a network repeat, and each distinct one is compiled once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Buffer, Load, Scalar
+from foretell.loops.nodes import (
+    Accumulate,
+    Allocate,
+    Block,
+    For,
+    Guard,
+    Kernel,
+    Statement,
+    Store,
+    map_loads,
+    substitute_index,
+    substitute_scalar,
+)
+
+
+def canonical(kernel: Kernel) -> Kernel:
+    """The kernel with buffers and loop variables named by their place, so that equal nests print alike.
+
+    before: kernel layer3(%x, %w) -> %y { for i0.7 ... }      after: kernel k(%b0, %b1) -> %b2 { for s0 ... }
+    """
+    renaming = _Renaming()
+    reads = tuple(renaming.buffer(buffer) for buffer in kernel.reads)
+    writes = tuple(renaming.buffer(buffer) for buffer in kernel.writes)
+    return Kernel("k", reads, writes, renaming.statement(kernel.body))
+
+
+@dataclass(slots=True)
+class _Renaming:
+    buffers: dict[Buffer, Buffer] = field(default_factory=dict)
+    symbols: dict[Sym, Dim] = field(default_factory=dict)
+
+    def buffer(self, old: Buffer) -> Buffer:
+        if old not in self.buffers:
+            self.buffers[old] = replace(old, name=f"b{len(self.buffers)}")
+        return self.buffers[old]
+
+    def statement(self, statement: Statement) -> Statement:
+        match statement:
+            case For(sym, extent, kind, body):
+                fresh = replace(sym, name=f"s{len(self.symbols)}")
+                extent = expr.substitute(extent, self.symbols)
+                self.symbols[sym] = fresh
+                return For(fresh, extent, kind, self.statement(body))
+            case Store(buffer, indices, value):
+                places = tuple(self._index(index) for index in indices)
+                return Store(self.buffer(buffer), places, self.scalar(value))
+            case Accumulate(buffer, indices, reduction, value):
+                places = tuple(expr.substitute(index, self.symbols) for index in indices)
+                return Accumulate(self.buffer(buffer), places, reduction, self.scalar(value))
+            case Guard(condition, body):
+                return Guard(self.scalar(condition), self.statement(body))
+            case Allocate(buffer, body):
+                return Allocate(self.buffer(buffer), self.statement(body))
+            case Block(statements):
+                return Block(tuple(self.statement(inner) for inner in statements))
+
+    def scalar(self, scalar: Scalar) -> Scalar:
+        return map_loads(substitute_scalar(scalar, self.symbols), self._load)
+
+    def _load(self, load: Load) -> Scalar:
+        assert isinstance(load.source, Buffer)
+        return Load(self.buffer(load.source), load.indices, load.dtype)
+
+    def _index(self, index: Dim | Scalar) -> Dim | Scalar:
+        moved = substitute_index(index, self.symbols)
+        return moved if isinstance(moved, (int, expr.Expr)) else map_loads(moved, self._load)

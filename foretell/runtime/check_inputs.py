@@ -1,0 +1,72 @@
+"""What callers pass, checked: names, element types, ranks, dimensions; and where kernels can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from foretell.ir import dtypes
+from foretell.ir.expr import Sym
+from foretell.runtime.program import Slot
+from foretell.support.errors import InputError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def check_names(given: Iterable[str], names: Sequence[str]) -> None:
+    """Raise `InputError` unless every name given is that of an input."""
+    for name in given:
+        if name not in names:
+            raise InputError(
+                f"the model has no input {name!r}", expected=", ".join(names), got=name, hint="check the name"
+            )
+
+
+def checked_input(slot: Slot, feeds: Mapping[str, Any]) -> Array:
+    """The array for an input, of the right type and rank."""
+    if slot.name not in feeds:
+        raise InputError(
+            f"input {slot.name!r} is missing",
+            expected=f"{slot.name}: {slot.dtype}[{', '.join(map(str, slot.shape))}]",
+            got=", ".join(map(str, feeds)) or "nothing",
+            hint="pass one array for every input of the model",
+        )
+    array = _as_array(feeds[slot.name])
+    if dtypes.try_from_numpy(array.dtype) != slot.dtype or array.ndim != len(slot.shape):
+        raise InputError(
+            f"input {slot.name!r} has the wrong type",
+            expected=f"{slot.dtype}[{', '.join(map(str, slot.shape))}]",
+            got=f"{array.dtype}{list(array.shape)}",
+            hint=f"convert it, for example with .astype({slot.dtype.numpy.name!r})",
+        )
+    return aligned(array)
+
+
+def bind_shape(slot: Slot, shape: tuple[int, ...], symbols: dict[Sym, int]) -> None:
+    """Bind the symbols of a slot's shape to the dimensions of a tensor, or raise `InputError` if they disagree."""
+    for dim, extent in zip(slot.shape, shape, strict=True):
+        expected = symbols.setdefault(dim, extent) if isinstance(dim, Sym) else dim
+        outside = isinstance(dim, Sym) and (extent < dim.lo or (dim.hi is not None and extent > dim.hi))
+        if (isinstance(expected, int) and expected != extent) or outside:
+            raise InputError(
+                f"the shape of {slot.name!r} disagrees with the model",
+                expected=f"[{', '.join(map(str, slot.shape))}]",
+                got=str(list(shape)),
+                hint="dimensions of one name must be equal in all inputs",
+            )
+
+
+def aligned(array: Array) -> Array:
+    """The array itself if kernels can read it in place, else a contiguous aligned copy."""
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.array(array, order="C")
+
+
+def _as_array(value: Any) -> Array:
+    """Anything with the array interface, the buffer protocol or DLPack."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
