@@ -34,7 +34,7 @@ format: $(STAMP) ## format and fix what ruff can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-demo: $(STAMP) ## check, explain and run a small model built on the spot
+demo: $(STAMP) ## compile, verify and time a small model built on the spot
 	$(BIN)/python examples/demo.py
 
 docs: $(STAMP) ## write docs/operators.md again

@@ -1,4 +1,4 @@
-"""Build a small convolutional network on the spot; check, explain and run it."""
+"""Build a small convolutional network on the spot; check, compile, verify and time it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import foretell
 from foretell.cli.main import main
-from foretell.integrations import onnx_backend
+
+COMMANDS = (
+    "check demo.onnx",
+    "compile demo.onnx -o demo.foretell",
+    "explain demo.onnx --kernels",
+    "verify demo.onnx --shape image=4x3x32x32",
+    "run demo.foretell",
+    "bench demo.foretell --shape image=4x3x32x32 --seconds 1",
+)
 
 
 def build_model() -> onnx.ModelProto:
@@ -55,17 +64,17 @@ def build_model() -> onnx.ModelProto:
 
 
 def demo() -> int:
-    """Check, explain and run the model with the command, then compare its result with ONNX's own reference."""
+    """Compile, verify and time the model with the command; then load it and compare with ONNX's own reference."""
     model = build_model()
+    image = np.random.default_rng(0).standard_normal((4, 3, 32, 32), np.float32)
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         onnx.save(model, "demo.onnx")
-        for command in ("check", "explain", "run"):
-            print(f"\n$ foretell {command} demo.onnx", flush=True)
-            code = main([command, "demo.onnx"])
+        for command in COMMANDS:
+            print(f"\n$ foretell {command}", flush=True)
+            code = main(command.split())
             if code:
                 return code
-    image = np.random.default_rng(0).standard_normal((4, 3, 32, 32), np.float32)
-    (ours,) = onnx_backend.run_model(model, [image])
+        ours = foretell.load("demo.foretell")(image)
     (reference,) = ReferenceEvaluator(model).run(None, {"image": image})
     print(f"\nlargest difference from the ONNX reference: {np.abs(ours - reference).max():.1e}")
     return 0

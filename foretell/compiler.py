@@ -30,7 +30,7 @@ __all__ = ["compile", "import_model", "link_program", "lower_program", "simplify
 
 
 def compile(
-    source: Source,
+    source: Source | StoredModel,
     *,
     target: str = "native",
     threads: int | None = None,
@@ -85,7 +85,11 @@ def import_model(
 
 
 def _import(
-    source: Source, shapes: Shapes | None, values: Values | None, limits: Limits, progress: Steps | None
+    source: Source | StoredModel,
+    shapes: Shapes | None,
+    values: Values | None,
+    limits: Limits,
+    progress: Steps | None,
 ) -> Imported:
     if progress is not None:
         progress.step("import")

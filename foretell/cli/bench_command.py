@@ -40,10 +40,9 @@ def bench_command(
     machine = f"{here.cpu}, {here.platform}, foretell {here.foretell}, seed {seed}"
     sizes = ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in feeds.items())
     times_ms = (report.p50_ms, report.p90_ms, report.p99_ms, report.min_ms, report.mean_ms)
+    row = tuple(f"{time_ms:.3f}" for time_ms in times_ms)
     output.show(
-        table(
-            "p50 ms", "p90 ms", "p99 ms", "min ms", "mean ms", rows=[tuple(f"{time_ms:.3f}" for time_ms in times_ms)]
-        ),
+        table("p50 ms", "p90 ms", "p99 ms", "min ms", "mean ms", rows=[row]),
         "",
         f"{report.runs} runs after {report.warmup_runs} of warm-up, threads: {report.threads}, {sizes}",
         machine,

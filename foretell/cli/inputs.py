@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol, TypeAlias
@@ -50,16 +52,22 @@ def parse_shapes(words: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def load_feeds(words: Iterable[str], inputs: Sequence[Value]) -> dict[str, Array]:
-    """Read `NAME=file.npy` or `file.npy`; a file without a name is the next input that has none."""
+    """Read `NAME=file.npy`, `file.npy`, or `file.npz` with arrays by name.
+
+    A single array without a name is the next input that has none.
+    """
     paths: dict[str, str] = {}
     unnamed: list[str] = []
+    feeds: dict[str, Array] = {}
     for word in words:
         name = next((value.name for value in inputs if word.startswith(f"{value.name}=")), None)
-        if name is None:
+        if name is None and word.endswith(".npz"):
+            feeds |= _load_archive(word, inputs)
+        elif name is None:
             unnamed.append(word)
         else:
             paths[name] = word.removeprefix(f"{name}=")
-    free = [value.name for value in inputs if value.name not in paths]
+    free = [value.name for value in inputs if value.name not in {*paths, *feeds}]
     if len(unnamed) > len(free):
         raise UsageError(
             f"{len(unnamed) + len(paths)} inputs are given to a model that has fewer",
@@ -69,7 +77,7 @@ def load_feeds(words: Iterable[str], inputs: Sequence[Value]) -> dict[str, Array
             hint="pass fewer, or name them: --input NAME=FILE.npy",
         )
     paths.update(zip(free, unnamed, strict=False))
-    return {value.name: _load(paths[value.name], value) for value in inputs if value.name in paths}
+    return feeds | {value.name: _load(paths[value.name], value) for value in inputs if value.name in paths}
 
 
 def fill_feeds(
@@ -100,18 +108,50 @@ def fill_feeds(
     return filled
 
 
+def _load_archive(path: str, inputs: Sequence[Value]) -> dict[str, Array]:
+    """All arrays of a .npz, each of which must be an input."""
+    by_name = {value.name: value for value in inputs}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size_bytes = sum(entry.file_size for entry in archive.infolist())
+        if size_bytes > DEFAULT_LIMITS.file_bytes:
+            raise ValueError(f"{size_bytes} bytes when unpacked")
+        with np.load(path, allow_pickle=False) as archive:
+            unknown = sorted(set(archive.files) - set(by_name))
+            arrays = {} if unknown else {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, "--input", f"a .npz file of {_listed(inputs)}", error) from error
+    if unknown:
+        raise InputError(
+            f"{path} holds arrays that are no inputs",
+            where="--input",
+            expected=_listed(inputs),
+            got=", ".join(unknown),
+            hint="save it with numpy.savez(FILE, NAME=array, ...)",
+        )
+    return {name: _as_stored(array, by_name[name]) for name, array in arrays.items()}
+
+
 def _load(path: str, value: Value) -> Array:
     try:
         # Mapping checks the size the header claims against the file before anything is allocated.
         array = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(
-            f"{path} cannot be read: {error}",
-            where=f"--input {value.name}",
-            expected=f"a .npy file of {value.type}",
-            got="something else",
-            hint="save the array with numpy.save, without objects",
-        ) from error
+        raise _unreadable(path, f"--input {value.name}", f"a .npy file of {value.type}", error) from error
+    return _as_stored(array, value)
+
+
+def _unreadable(path: str, where: str, expected: str, error: Exception) -> InputError:
+    return InputError(
+        f"{path} cannot be read: {error}",
+        where=where,
+        expected=expected,
+        got="something else",
+        hint="save the array with numpy.save, without objects",
+    )
+
+
+def _as_stored(array: Array, value: Value) -> Array:
     return array.view(value.dtype.numpy) if _is_nameless(array.dtype, value.dtype) else array
 
 

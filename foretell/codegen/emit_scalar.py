@@ -8,6 +8,8 @@ import llvmlite.ir as ir
 
 from foretell.codegen.narrow_floats import decode, encode, is_narrow_float
 from foretell.codegen.types import (
+    DOUBLE,
+    FLOAT,
     I1,
     I8,
     I32,
@@ -21,7 +23,7 @@ from foretell.codegen.types import (
     widened,
 )
 from foretell.codegen.vector_math import MATH_FUNCTIONS, math_function
-from foretell.ir.dtypes import BF16, BOOL, F16, F32, DType
+from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, DType
 
 CONTRACT = ("contract",)
 """Lets LLVM fuse a multiplication and an addition, and nothing else."""
@@ -169,6 +171,9 @@ class ScalarEmitter:
         values = self.alike(*values)
         if op in _COMPARISONS:
             return self._compare(op, values[0], values[1], dtype)
+        if op == "bits":
+            other = {F32: I32, F64: I64}.get(dtype) or {32: FLOAT, 64: DOUBLE}[dtype.bits]
+            return self.builder.bitcast(values[0], widened(other, lanes_of(values[0])))
         if dtype.is_float:
             return self._float(op, values)
         if dtype is BOOL:

@@ -94,7 +94,7 @@ def _decode(code: Lanes, format: NarrowFormat) -> Lanes:
     normal = (magnitude << format.dropped) + (format.rebias << FLOAT32.stored)
     bits = select(magnitude < 1 << format.fraction, (_to_float(magnitude) * format.unit).bits(), normal)
     if format.nan_is_negative_zero:
-        return select(code.equals(format.nan), NAN_BITS, bits | sign).as_float()
+        return select(code.equals(1 << format.sign_shift), NAN_BITS, bits | sign).as_float()
     if format.nan is not None:
         bits = select(magnitude > format.largest, NAN_BITS, bits)
     if format.infinity is not None:
@@ -109,7 +109,7 @@ def _encode(x: Lanes, format: NarrowFormat, saturate: bool) -> Lanes:
     code = select(unordered(x, x), format.nan or 0, code)
     sign = x.bits() >> 31
     if format.nan_is_negative_zero:
-        return code | select(code.equals(0) | code.equals(format.nan), 0, sign << format.sign_shift)
+        return code | select(code.equals(0), 0, sign << format.sign_shift)
     if format.nan is None:  # as in ml-dtypes, NaN becomes a zero of the other sign
         sign = select(unordered(x, x), sign ^ 1, sign)
     return code | (sign << format.sign_shift)

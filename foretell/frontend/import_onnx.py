@@ -63,6 +63,7 @@ from foretell.support.errors import (
     TensorTooLarge,
     TooManyNodes,
     TooManyOperands,
+    UnreadableModel,
     UnsupportedOperators,
     UnsupportedOpset,
     UnsupportedType,
@@ -78,6 +79,8 @@ SMALL_ELEMENTS = 4096
 """Constants up to this size are computed during import, so that shapes which depend on them are known."""
 SMALL_POINTS, ALL_SMALL_POINTS = 1 << 20, 1 << 25
 """Loop iterations that computing one of them, and all of them, may take."""
+MAX_ORIGINS = 8
+"""A value that depends on more small inputs of the model than this is not traced back to them."""
 REPEATS = 8
 """How often the import of a loop's body may be repeated, on average over the model, to find the types it keeps."""
 COPIED_BYTES = 16 << 20
@@ -88,7 +91,7 @@ LONGEST_NAME = 100
 SPECIALISING_ELEMENTS = 64
 """Inputs up to this size, of rank 0 or 1, may be ones that the shapes of a model hang on: axes, sizes, counts."""
 
-Source = str | os.PathLike[str] | bytes | ModelProto | StoredModel
+Source = str | os.PathLike[str] | bytes | ModelProto
 Values = Mapping[str, Array]
 Shapes = Mapping[str, Sequence[int | str | None]]
 
@@ -130,7 +133,11 @@ class Imported:
 
 
 def import_onnx(
-    source: Source, *, shapes: Shapes | None = None, values: Values | None = None, limits: Limits = DEFAULT_LIMITS
+    source: Source | StoredModel,
+    *,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Imported:
     """Read a model and turn it into a graph of canonical operators.
 
@@ -776,7 +783,8 @@ class Scope:
                 self.constant_values.update(node.outputs)
             if all(value in self.builder.constants or value in self.origins for value in inputs):
                 origins = frozenset[str]().union(*(self.origins.get(value, ()) for value in inputs))
-                self.origins.update(dict.fromkeys(node.outputs, origins))
+                if len(origins) <= MAX_ORIGINS:
+                    self.origins.update(dict.fromkeys(node.outputs, origins))
 
     def check_type(self, type: TensorType, where: str, constant: bool = False) -> None:
         """Refuse a type that breaks a limit or makes no sense; nothing of it exists yet."""
@@ -904,6 +912,8 @@ def _location(proto: NodeProto, prefix: str) -> str:
 
 def shortened(name: str) -> str:
     """A name as it may stand in a report: of bounded length, on one line."""
+    if not isinstance(name, str):  # protobuf's answer to text that is not UTF-8, in a ModelProto that we did not read
+        raise UnreadableModel("a name is not text", expected="UTF-8", got=quoted(repr(name)), hint="export it again")
     short = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
     return short if short.isprintable() else printable(short.replace("\n", " "))
 

@@ -396,6 +396,11 @@ def _erf(value: Numbers) -> Numbers:
     return _vector_erf(value).astype(value.dtype)
 
 
+def _round(value: Numbers) -> Numbers:
+    """To even. An integer stays as it is: numpy would take it through float64."""
+    return np.rint(value) if value.dtype.kind == "f" else value
+
+
 def _shift_left(left: Numbers, right: Numbers) -> Numbers:
     """A shift by the width or more leaves nothing."""
     width = left.dtype.itemsize * 8
@@ -409,6 +414,11 @@ def _shift_right(left: Numbers, right: Numbers) -> Numbers:
     return np.where(right >= width, shifted >> 1, shifted).astype(left.dtype)
 
 
+def _same_bits(value: Numbers) -> Numbers:
+    kind = "i" if value.dtype.kind == "f" else "f"
+    return value.view(f"{kind}{value.itemsize}")
+
+
 def _bitwise_not(value: Numbers) -> Numbers:
     return np.logical_not(value) if value.dtype.kind == "b" else np.invert(value)
 
@@ -420,11 +430,11 @@ FUNCTIONS: dict[str, Callable[..., Numbers]] = {
     **{"shl": _shift_left, "shr": _shift_right},
     **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
     **{"gt": np.greater, "ge": np.greater_equal},
-    **{"neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "round": np.rint},
+    **{"neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "round": _round},
     **{"sqrt": np.sqrt, "reciprocal": np.reciprocal, "exp": np.exp, "expm1": np.expm1, "log": np.log},
     **{"log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos},
     **{"atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh},
     **{"acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "sigmoid": _sigmoid, "not": _bitwise_not},
-    **{"isnan": np.isnan, "isinf": np.isinf},
+    **{"isnan": np.isnan, "isinf": np.isinf, "bits": _same_bits},
 }
 """What each primitive of tensor expressions does to arrays of its compute type."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from foretell.ir import expr
-from foretell.ir.dtypes import BOOL, I64, DType
+from foretell.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 from foretell.ir.expr import Dim, Sym
 
 
@@ -179,9 +179,9 @@ BITWISE = frozenset({"and", "or", "xor", "shl", "shr"})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 UNARY = frozenset(
     "neg abs sign floor ceil round sqrt reciprocal exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh"
-    " asinh acosh atanh erf sigmoid not isnan isinf".split()
+    " asinh acosh atanh erf sigmoid not isnan isinf bits".split()
 )
-"""One argument. round goes to even; `not` is bitwise on integers."""
+"""One argument. round goes to even; `not` is bitwise on integers; `bits` reads a float as an integer, or back."""
 PRIMITIVES = ARITHMETIC | BITWISE | COMPARISONS | UNARY
 
 REDUCTIONS = frozenset({"sum", "prod", "max", "min"})
@@ -232,7 +232,11 @@ def dtype_of(scalar: Scalar) -> DType:
         case Apply(op, arguments):
             if op in COMPARISONS or op in ("isnan", "isinf"):
                 return BOOL
-            return dtype_of(arguments[0])
+            first = dtype_of(arguments[0])
+            return _SAME_BITS[first] if op == "bits" else first
+
+
+_SAME_BITS = {F32: I32, F64: I64, I32: F32, I64: F64}
 
 
 def scalars(scalar: Scalar) -> Iterator[Scalar]:

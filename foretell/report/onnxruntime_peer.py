@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,8 +20,8 @@ def is_installed() -> bool:
 def try_run(path: str, feeds: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array] | None, str]:
     """(outputs by name, nothing) or (None, why not): it does not run every model."""
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+    state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     refusals = (
         *(state.EPFail, state.Fail, state.InvalidArgument, state.InvalidGraph, state.InvalidProtobuf, state.NoModel),
         *(state.NoSuchFile, state.NotImplemented, state.RuntimeException, RuntimeError, ValueError),

@@ -1,7 +1,7 @@
 """Whether a compiled model computes what it should: against the evaluator, and against onnxruntime if it is there.
 
-An error counts in parts of the output's scale, its largest finite number: a result that cancels to nearly nothing is not
-held to more digits than its operands had. NaN and infinities must be where the reference has them; what is not a
+An error counts in parts of the output's scale, its largest finite number: a result that cancels to nearly nothing is
+not held to more digits than its operands had. NaN and infinities must be where the reference has them; what is not a
 float must be equal.
 """
 
@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.table import Table
 
 from foretell.compiler import link_program, simplify
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.ir.dtypes import BF16, F16, F32, F64, DType, from_numpy
+from foretell.report import onnxruntime_peer
+from foretell.report.tables import table
 from foretell.runtime.session import CompiledModel
+from foretell.support.progress import Steps
 from foretell.target.resolve import Target
 
 TOLERANCES = {F64: 1e-9, F32: 1e-4, F16: 1e-2, BF16: 5e-2}
@@ -61,9 +66,81 @@ class Culprit:
     comparison: Comparison
 
     def to_json(self) -> dict[str, object]:
-        return {"value": self.value, "operator": self.operator, "where": self.location} | {
-            "comparison": self.comparison.to_json()
+        return {
+            "value": self.value,
+            "operator": self.operator,
+            "where": self.location,
+            "comparison": self.comparison.to_json(),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    comparisons: tuple[Comparison, ...]
+    culprit: Culprit | None
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(comparison.ok for comparison in self.comparisons)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "comparisons": [comparison.to_json() for comparison in self.comparisons],
+            "culprit": None if self.culprit is None else self.culprit.to_json(),
+            "notes": list(self.notes),
+        }
+
+    def to_table(self) -> Table:
+        rows: list[tuple[object, ...]] = [_row(comparison) for comparison in self.comparisons]
+        return table("output", "against", "max abs", "max rel", "needs", "tolerance", "", rows=rows)
+
+    def lines(self) -> tuple[str, ...]:
+        """Notes, what is known of the fault, and the verdict."""
+        differ = sum(not comparison.ok for comparison in self.comparisons)
+        verdict = f"not ok: {differ} of {len(self.comparisons)} differ" if differ else "ok: all within tolerance"
+        return (*self.notes, *(() if self.ok else (_explained(self.culprit),)), verdict)
+
+
+def _row(comparison: Comparison) -> tuple[str, ...]:
+    numbers = (comparison.max_abs, comparison.max_rel, comparison.needed, comparison.tolerance)
+    verdict = "ok" if comparison.ok else comparison.problem or "over tolerance"
+    return comparison.name, comparison.reference, *(f"{number:.2g}" for number in numbers), verdict
+
+
+def _explained(culprit: Culprit | None) -> str:
+    if culprit is None:
+        return "every kernel agrees with the simplified graph: a rewrite changed the result, or the references differ"
+    where = culprit.location or "no ONNX node"
+    return (
+        f"first over tolerance: {culprit.value}, made by {culprit.operator} at {where}, "
+        f"needs {culprit.comparison.needed:.2g}"
+    )
+
+
+def verify_model(
+    path: Path,
+    graph: Graph,
+    feeds: Mapping[str, Array],
+    *,
+    target: Target,
+    threads: int,
+    progress: Steps,
+    tolerance: float | None = None,
+) -> VerifyReport:
+    """Compile the graph that was imported from `path`, run it, and compare."""
+    progress.step("compile", f"{len(graph.nodes)} nodes")
+    simplified = simplify(graph)
+    model = link_program(simplified, target, threads)
+    found = model.run(feeds)
+    progress.step("evaluate", "on the reference path, which is slow")
+    comparisons = compare_outputs(found, evaluate(graph, feeds), "evaluator", tolerance)
+    progress.step("run", "onnxruntime")
+    others, notes = _second_opinion(path, feeds, found, tolerance)
+    comparisons += others
+    ok = all(comparison.ok for comparison in comparisons)
+    culprit = None if ok else find_culprit(simplified, model, feeds, tolerance)
+    return VerifyReport(tuple(comparisons), culprit, notes)
 
 
 def compare(name: str, found: Array, expected: Array, reference: str, tolerance: float | None = None) -> Comparison:
@@ -77,9 +154,8 @@ def compare(name: str, found: Array, expected: Array, reference: str, tolerance:
     finite = np.isfinite(right)
     same = np.array_equal(left[~finite], right[~finite], equal_nan=True) and bool(np.isfinite(left[finite]).all())
     if not same:
-        return Comparison(
-            name, reference, np.inf, np.inf, np.inf, allowed, "NaN or infinity where there should be none"
-        )
+        problem = "NaN or infinity where the reference has none, or the reverse"
+        return Comparison(name, reference, np.inf, np.inf, np.inf, allowed, problem)
     left, right = left[finite], right[finite]
     error, size = np.abs(left - right), np.abs(right)
     max_abs = float(error.max(initial=0.0))
@@ -96,6 +172,18 @@ def compare_outputs(
     found: Mapping[str, Array], expected: Mapping[str, Array], reference: str, tolerance: float | None
 ) -> list[Comparison]:
     return [compare(name, array, expected[name], reference, tolerance) for name, array in found.items()]
+
+
+def _second_opinion(
+    path: Path, feeds: Mapping[str, Array], found: Mapping[str, Array], tolerance: float | None
+) -> tuple[list[Comparison], tuple[str, ...]]:
+    """Comparisons with onnxruntime, or a note why there are none."""
+    if not onnxruntime_peer.is_installed():
+        return [], ("onnxruntime is not installed",)
+    peer, refusal = onnxruntime_peer.try_run(str(path), feeds, list(found))
+    if peer is None:
+        return [], (f"onnxruntime does not run it: {refusal}",)
+    return compare_outputs(found, peer, "onnxruntime", tolerance), ()
 
 
 def find_culprit(
@@ -126,9 +214,3 @@ def materialised(graph: Graph, model: CompiledModel) -> tuple[Value, ...]:
 def with_outputs(graph: Graph, values: tuple[Value, ...]) -> Graph:
     """The same graph with these values for outputs, by their own names."""
     return replace(graph, outputs=values, output_names=tuple(value.name for value in values))
-
-
-def compile_graph(graph: Graph, target: Target, threads: int) -> tuple[Graph, CompiledModel]:
-    """The simplified graph, and the model made of it."""
-    simplified = simplify(graph)
-    return simplified, link_program(simplified, target, threads)

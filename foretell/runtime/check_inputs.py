@@ -15,6 +15,20 @@ from foretell.support.errors import InputError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def named_inputs(names: Sequence[str], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs by name, where some were passed by position."""
+    if len(arrays) > len(names):
+        raise InputError(
+            "too many inputs", expected=str(len(names)), got=str(len(arrays)), hint=f"the inputs are {', '.join(names)}"
+        )
+    for name in names[: len(arrays)]:
+        if name in named:
+            raise InputError(
+                f"input {name!r} is given twice", expected="it by position or by name", got="both", hint="leave one out"
+            )
+    return dict(zip(names, arrays, strict=False)) | dict(named)
+
+
 def check_names(given: Iterable[str], names: Sequence[str]) -> None:
     """Raise `InputError` unless every name given is that of an input."""
     for name in given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import cache
 from typing import Any
 
@@ -19,13 +20,19 @@ def _initialise() -> None:
     llvm.initialize_native_asmprinter()
 
 
+@cache
+def _context() -> llvm.ContextRef:
+    """One context that outlives every engine: the garbage collector frees the members of a cycle in any order."""
+    return llvm.create_context()
+
+
 class NativeCode:
     """Linked machine code; its functions stay valid as long as this object lives."""
 
     def __init__(self, object_code: bytes) -> None:
         _initialise()
         machine = llvm.Target.from_default_triple().create_target_machine()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), machine)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", _context()), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
 
@@ -49,20 +56,24 @@ class ThreadPools:
     def __init__(self) -> None:
         self._code: NativeCode | None = None
         self._pools: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     def load(self, object_code: bytes) -> None:
         """Make the parallel loop known to programs that are loaded later."""
-        if self._code is None:
-            self._code = NativeCode(object_code)
-            llvm.add_symbol("foretell_parallel_for", self._code.address("foretell_parallel_for"))
+        with self._lock:
+            if self._code is None:
+                code = NativeCode(object_code)
+                llvm.add_symbol("foretell_parallel_for", code.address("foretell_parallel_for"))
+                self._code = code
 
     def get(self, threads: int) -> int:
         """The address of the pool of so many threads; 0 for one, which needs none."""
         assert self._code is not None, "load the pool's code first"
-        if threads not in self._pools:
-            create = _CREATE(self._code.address("foretell_pool_create"))
-            self._pools[threads] = create(threads) or 0
-        return self._pools[threads]
+        with self._lock:
+            if threads not in self._pools:
+                create = _CREATE(self._code.address("foretell_pool_create"))
+                self._pools[threads] = create(threads) or 0
+            return self._pools[threads]
 
 
 POOLS = ThreadPools()

@@ -20,11 +20,11 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.runtime.arena import ALIGNMENT, Arena, lifetimes, plan_arena
 from foretell.runtime.artifact import Artifact, write_artifact
-from foretell.runtime.check_inputs import Array, aligned, bind_shape, check_names, checked_input
+from foretell.runtime.check_inputs import Array, aligned, bind_shape, check_names, checked_input, named_inputs
+from foretell.runtime.deliver_outputs import check_output_names, deliver, output_array
 from foretell.runtime.native_code import POOLS, NativeCode
 from foretell.runtime.program import Binary, Program, Slot, Step
 from foretell.runtime.specialise import Specialiser
-from foretell.support.errors import InputError
 from foretell.target.resolve import Target, check_runs_here, runs_here
 
 Fallback = Callable[[Sequence[Array], Mapping[Sym, int]], Sequence[Array]]
@@ -125,10 +125,7 @@ class CompiledModel:
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """One array for one output, else a tuple of them."""
-        feeds = dict(zip(self.input_names, arrays, strict=False)) | named
-        if len(arrays) > len(self.input_names):
-            raise InputError("too many inputs", expected=str(len(self.input_names)), got=str(len(arrays)))
-        results = tuple(self.run(feeds).values())
+        results = tuple(self.run(named_inputs(self.input_names, arrays, named)).values())
         return results[0] if len(results) == 1 else results
 
     def run(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> dict[str, Array]:
@@ -137,6 +134,7 @@ class CompiledModel:
             return self.specialiser.run(feeds, out)
         inputs = [checked_input(self.program.slots[number], feeds) for number in self.program.inputs]
         check_names(feeds, self.input_names)
+        check_output_names(out or (), self.output_names)
         results = self.run_arrays(inputs, {}, out or {})
         return dict(zip(self.output_names, results, strict=True))
 
@@ -150,8 +148,11 @@ class CompiledModel:
             check_runs_here(self.target)
         symbols = self._bind(inputs, outer)
         if self._is_native and all(symbol in symbols for symbol in self.program.symbols):
-            return self._run_planned(inputs, symbols, out or {})
-        return self._run_stepwise(inputs, symbols)
+            results = self._run_planned(inputs, symbols, out or {})
+        else:
+            results = self._run_stepwise(inputs, symbols)
+        types = [self.program.slots[slot].dtype for slot in self.program.outputs]
+        return deliver(self.output_names, types, results, out or {})
 
     def run_checked(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> list[Array]:
         """The same for arrays of the right types that may lie anywhere in memory."""
@@ -165,7 +166,9 @@ class CompiledModel:
         arrays: dict[int, Array] = dict(zip(self.program.inputs, inputs, strict=True))
         for name, slot in zip(self.program.output_names, self.program.outputs, strict=True):
             if self.program.slots[slot].role == "output" and slot not in arrays:
-                arrays[slot] = self._output(slot, plan, out.get(name))
+                others = arrays.values() if out else ()
+                dtype = self.program.slots[slot].dtype
+                arrays[slot] = output_array(name, dtype, plan.shapes[slot], out, others)
         for slot, array in arrays.items():
             workspace.table[slot] = _address(array)
         for step in self.program.steps:
@@ -180,20 +183,6 @@ class CompiledModel:
         if self.program.slots[slot].role == "output":
             return arrays[slot]
         return np.array(arrays[slot] if slot in arrays else self._constants[slot])
-
-    def _output(self, slot: int, plan: _Plan, given: Array | None) -> Array:
-        described = self.program.slots[slot]
-        if given is None:
-            return np.empty(plan.shapes[slot], described.dtype.numpy)
-        fits = given.dtype == described.dtype.numpy and given.shape == plan.shapes[slot]
-        if not fits or not given.flags.c_contiguous or not given.flags.writeable:
-            raise InputError(
-                f"out[{described.name!r}] does not fit",
-                expected=f"writable contiguous {described.dtype}{list(plan.shapes[slot])}",
-                got=f"{given.dtype}{list(given.shape)}",
-                hint="pass an array of that type, or leave it out",
-            )
-        return given
 
     def _plan(self, key: tuple[int, ...], symbols: Mapping[Sym, int]) -> _Plan:
         with self._lock:

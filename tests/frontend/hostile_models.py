@@ -833,8 +833,126 @@ def _wide_concatenation() -> bytes:
     return model_of([node], initializers=[tensor]).SerializeToString()
 
 
+@case("values that depend on thousands of small inputs", "ok")
+def _many_origins() -> bytes:
+    """What each value depends on must not be written down for each."""
+    inputs = [helper.make_tensor_value_info(f"x{n}", TensorProto.INT64, [1]) for n in range(1000)]
+    nodes = [helper.make_node("Max", [info.name for info in inputs], ["r0"])]
+    nodes += [helper.make_node("Neg", [f"r{n}"], [f"r{n + 1}"]) for n in range(2000)]
+    return model_of([*nodes, *node_list("y = Identity (r2000)")], inputs=inputs).SerializeToString()
+
+
 @case("a graph in reverse order", "ok")
 def _reversed() -> bytes:
     nodes = [helper.make_node("Relu", [f"r{n}"], [f"r{n + 1}"]) for n in range(2000)]
     nodes += [helper.make_node("Identity", ["x"], ["r0"]), helper.make_node("Identity", ["r2000"], ["y"])]
     return model_of(nodes[::-1]).SerializeToString()
+
+
+# --- arrays that every node would have to itself -------------------------------------------------------------
+
+
+def _repeated_case(name: str, error: str, count: int, call: str, x: str, constants: str = "") -> None:
+    """One node again and again; {n} in the call is its number."""
+    calls = " ".join(f"y{number} = {call.format(n=number + 1)}" for number in range(count))
+    text_case(name, error, f"g ({x}) => (float[] y) <{constants}> {{ {calls} y = Identity (y0) }}")
+
+
+_repeated_case("the same Fourier transforms", "ok", 1000, "DFT (x)", "float[1,1024,1] x")
+_repeated_case(
+    "the same resizes", "ok", 500, 'Resize <mode = "cubic"> (x, , s)', "float[1,100] x", "float[2] s = {1, 1000}"
+)
+
+
+def _different_case(
+    name: str, node: Callable[[int], NodeProto], shape: list[int], tensors: Callable[[int], TensorProto]
+) -> None:
+    def build() -> bytes:
+        numbers = range(200)
+        nodes = [*(node(number) for number in numbers), *node_list("y = Identity (y0)")]
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+        return model_of(nodes, inputs=inputs, initializers=[tensors(n) for n in numbers]).SerializeToString()
+
+    case(name, "ok")(build)
+
+
+_different_case(
+    "Fourier transforms of many lengths",
+    lambda n: helper.make_node("DFT", ["x", f"length{n}"], [f"y{n}"]),
+    [1, 2048, 1],
+    lambda n: helper.make_tensor(f"length{n}", TensorProto.INT64, [], [1000 + n]),
+)
+_different_case(
+    "resizes of many lengths",
+    lambda n: helper.make_node("Resize", ["x", "", "", f"size{n}"], [f"y{n}"], mode="cubic"),
+    [1, 100],
+    lambda n: helper.make_tensor(f"size{n}", TensorProto.INT64, [2], [1, 400_000 + n]),
+)
+
+
+def _scaled_weights(weights: int, calls: int, form: str) -> Build:
+    """Products with constant weights, each scaled: folding the scale makes other weights of each."""
+
+    def build() -> bytes:
+        tensor = helper.make_tensor("w", TensorProto.FLOAT, [weights, 1], b"\0" * 4 * weights, raw=True)
+        constant = [helper.make_node("Constant", [], ["w"], value=tensor)]
+        product = node_list("p = MatMul (x, w)", "y = Mul (p, c)")
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, weights])]
+        factor = [helper.make_tensor("c", TensorProto.FLOAT, [], [1.5])]
+        opsets = [helper.make_opsetid("", 21)]
+        if form == "function":
+            function = helper.make_function("own", "f", ["x", "c"], ["y"], [*constant, *product], opsets)
+            nodes = [helper.make_node("f", ["x", "c"], [f"y{n}"], domain="own") for n in range(calls)]
+            return model_of(
+                [*nodes, *_sum(calls)], inputs=inputs, initializers=factor, functions=[function]
+            ).SerializeToString()
+        if form == "branches":
+            branch = helper.make_graph(product, "b", [], [helper.make_empty_tensor_value_info("y")])
+            nodes = [
+                helper.make_node("If", ["i"], [f"y{n}"], then_branch=branch, else_branch=branch) for n in range(calls)
+            ]
+            inputs.append(helper.make_tensor_value_info("i", TensorProto.BOOL, []))
+        else:
+            nodes = []
+            for n in range(calls):
+                nodes += node_list(f"p{n} = MatMul (x{n}, w)", f"y{n} = Mul (p{n}, c)")
+            inputs = [helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1, weights]) for n in range(calls)]
+        parts = {"inputs": inputs, "initializers": [*factor, tensor]}
+        return model_of([*nodes, *_sum(calls)], **parts).SerializeToString()
+
+    return build
+
+
+def _sum(count: int) -> list[NodeProto]:
+    return [helper.make_node("Sum", [f"y{number}" for number in range(count)], ["y"])]
+
+
+case("large weights scaled in a function that is called often", "ok")(_scaled_weights(1_000_000, 300, "function"))
+case("large weights scaled in many branches", "ok")(_scaled_weights(1_000_000, 150, "branches"))
+case("small weights that many products scale", "ok")(_scaled_weights(16_000, 600, "products"))
+
+
+@case("weights made large by a broadcast and scaled", "ok")
+def _broadcast_weights() -> bytes:
+    nodes: list[NodeProto] = []
+    for n in range(10):
+        nodes += node_list(f"w{n} = Expand (w, s)", f"p{n} = MatMul (x{n}, w{n})", f"y{n} = Mul (p{n}, c)")
+    value = helper.make_tensor_value_info
+    size = 10_000
+    tensors = [
+        helper.make_tensor("w", TensorProto.FLOAT, [size, 1], b"\0" * 4 * size, raw=True),
+        helper.make_tensor("c", TensorProto.FLOAT, [size], b"\0" * 4 * size, raw=True),
+        helper.make_tensor("s", TensorProto.INT64, [2], [size, size]),
+    ]
+    inputs = [value(f"x{n}", TensorProto.FLOAT, [1, size]) for n in range(10)]
+    return model_of([*nodes, *_sum(10)], inputs=inputs, initializers=tensors).SerializeToString()
+
+
+@case("numbers of an attribute in a function that is called often", "ok")
+def _repeated_numbers() -> bytes:
+    constant = helper.make_node("Constant", [], ["w"], value_ints=[1] * 100_000)
+    nodes = [constant, *node_list("y = Add (x, w)")]
+    function = helper.make_function("own", "f", ["x"], ["y"], nodes, [helper.make_opsetid("", 21)])
+    calls = [helper.make_node("f", ["x"], [f"y{n}"], domain="own") for n in range(1000)]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [1])]
+    return model_of([*calls, *node_list("y = Identity (y0)")], functions=[function], inputs=inputs).SerializeToString()

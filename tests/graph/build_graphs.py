@@ -16,6 +16,7 @@ from foretell.ir.expr import Dim, Sym, substitute, symbols
 from foretell.ir.tensor_expr import TensorType
 from tests.tolerances import assert_close
 
+
 class Sketch(Builder):
     """A builder with short spellings for tests."""
 

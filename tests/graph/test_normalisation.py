@@ -216,5 +216,6 @@ def test_printed_definition() -> None:
         "max[i0<2]: f32 = max[r1<3] in0[i0, r1]",
         "exp[i0<2, i1<3]: f32 = exp(sub(in0[i0, i1], t0[i0]))",
         "sum[i0<2]: f32 = sum[r1<3] t1[i0, r1]",
-        "y[i0<2, i1<3]: f16 = div(t1[i0, i1], t2[i0])",
+        "inverse[i0<2]: f32 = reciprocal(t2[i0])",
+        "y[i0<2, i1<3]: f16 = mul(t1[i0, i1], t3[i0])",
     ]

@@ -11,7 +11,7 @@ from onnx.backend.base import Backend, BackendRep
 
 from examples.demo import build_model
 from foretell.integrations import onnx_backend
-from foretell.support.errors import InputError, UnsupportedOperators, UsageError
+from foretell.support.errors import InputError, NotNative, UnsupportedOperators, UsageError
 
 LEFT, RIGHT = np.array([[5.0, 7.0]], np.float32), np.array([[1.0, 2.0]], np.float32)
 
@@ -130,3 +130,52 @@ def test_run_node_in_an_old_opset() -> None:
 def test_run_node_with_the_wrong_number_of_inputs() -> None:
     with pytest.raises(InputError, match="Sub takes another number of inputs"):
         onnx_backend.run_node(helper.make_node("Sub", ["a", "b"], ["y"]), [LEFT])
+
+
+@pytest.mark.parametrize("options", [{"engine": "evaluator"}, {"engine": "compiler"}, {"native_only": True}])
+def test_engines_agree(options: dict[str, Any]) -> None:
+    results = onnx_backend.run_model(difference(), [LEFT, RIGHT], **options)
+    assert np.array_equal(results[0], LEFT - RIGHT)
+    node = helper.make_node("Sub", ["a", "b"], ["y"])
+    assert np.array_equal(onnx_backend.run_node(node, [LEFT, RIGHT], **options)[0], LEFT - RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"engine": "magic"}, "there is no such engine"),
+        ({"engine": "evaluator", "native_only": True}, "the evaluator has no native code"),
+    ],
+)
+def test_wrong_engines(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        onnx_backend.prepare(difference(), **options)
+
+
+def binarizer() -> onnx.ModelProto:
+    """out = 1 where x > 6, an operator without a definition of ours"""
+    types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in ("x", "out")]
+    node = helper.make_node("Binarizer", ["x"], ["out"], domain="ai.onnx.ml", threshold=6.0)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(helper.make_graph([node], "g", types[:1], types[1:]), opset_imports=opsets)
+
+
+def test_what_has_no_native_code_runs_with_a_warning_or_is_refused() -> None:
+    with pytest.warns(UserWarning, match="slow reference path: Binarizer"):
+        prepared = onnx_backend.prepare(binarizer())
+    assert prepared.run([LEFT])[0].tolist() == [[0, 1]]
+    with pytest.raises(NotNative) as caught:
+        onnx_backend.prepare(binarizer(), native_only=True)
+    assert str(caught.value).splitlines() == [
+        "FT114: the model needs operators that have no native code",
+        "  expected operators that foretell compiles; got Binarizer",
+        "  hint: leave native_only out to run them on the slow reference path",
+    ]
+
+
+def test_values_of_inputs_may_decide_what_is_native() -> None:
+    dropout = helper.make_node("Dropout", ["x", "ratio", "training"], ["y"], seed=0)
+    arrays = [LEFT, np.float32(0), np.bool_(True)]
+    assert np.array_equal(onnx_backend.run_node(dropout, arrays, native_only=True)[0], LEFT)
+    with pytest.raises(NotNative):
+        onnx_backend.run_node(dropout, [LEFT, np.float32(0.5), np.bool_(True)], native_only=True)

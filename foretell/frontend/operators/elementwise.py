@@ -56,6 +56,15 @@ def _cast(node: OnnxNode) -> Value | None:
     return None if dtype is None else cast_to(node, dtype)
 
 
+def _bit_cast(node: OnnxNode) -> Value | None:
+    x, dtype = node.input(0), DTYPE_OF_ONNX.get(node.int("to"))
+    if dtype is None or dtype.bits != x.dtype.bits:
+        raise ValueError(f"{x.type} cannot be read as another type of its width")
+    if dtype is BOOL or any(type.is_float and type.bits < 32 for type in (x.dtype, dtype)):
+        return None
+    return x if dtype == x.dtype else node.build.op("BitCast", x, to=dtype)
+
+
 def _cast_like(node: OnnxNode) -> Value | None:
     return cast_to(node, node.input(1).dtype)
 
@@ -118,6 +127,7 @@ ELEMENTWISE_IMPORTERS: dict[str, Importer] = {
     "BitShift": _shift,
     "Cast": _cast,
     "CastLike": _cast_like,
+    "BitCast": _bit_cast,
     "Clip": _clip,
     "IsInf": _is_inf,
     "Gelu": _gelu,

@@ -10,7 +10,7 @@ from math import pi, sqrt
 
 from foretell.graph.ops.op import Attrs, OpDef, Operands, present
 from foretell.ir import expr
-from foretell.ir.dtypes import BOOL, DType
+from foretell.ir.dtypes import BOOL, F32, I32, I64, DType
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import (
     Apply,
@@ -162,6 +162,16 @@ def _cast(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
     return Cast(value, to, bool(attrs.get("saturate", True)))
 
 
+def _bit_cast(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
+    """The same bits as another type of the same width: integers of either sign, and floats of 32 or 64 bits."""
+    to = attrs["to"]
+    assert isinstance(to, DType)
+    value = Apply("bits", loads) if dtype_of(loads[0]).is_float else loads[0]
+    if to.is_float:
+        return Apply("bits", (Cast(value, I32 if to is F32 else I64),))
+    return Cast(value, to)
+
+
 def _isinf(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
     (x,) = loads
     infinite = Apply("isinf", (x,))
@@ -206,6 +216,7 @@ ELEMENTWISE: dict[str, OpDef] = {
     "Pow": elementwise("Pow", _pow),
     "Where": elementwise("Where", _where, result="last"),
     "Cast": elementwise("Cast", _cast, result="to"),
+    "BitCast": elementwise("BitCast", _bit_cast, result="to"),
     "Relu": elementwise("Relu", _relu),
     "LeakyRelu": elementwise("LeakyRelu", _leaky_relu),
     "Gelu": elementwise("Gelu", _gelu),

@@ -67,7 +67,7 @@ def _check_broadcasts(operand: TensorType | None, shape: tuple[Dim, ...]) -> Non
         raise ValueError(f"{operand} does not broadcast to shape {shape}")
 
 
-# --- Softmax{axis}: y = e * (1 / sum[axis] e), e = exp(x - max[axis] x);  LogSoftmax{axis}: y = (x - max) - log sum e ---
+# --- Softmax{axis}: y = e * (1 / sum[axis] e), e = exp(x - max[axis] x);  LogSoftmax: y = (x - max) - log sum e ----
 
 
 def _infer_softmax(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:

@@ -1,0 +1,226 @@
+"""Machine code against the evaluator: random graphs of every element type, and each primitive on awkward values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from foretell.graph.evaluate import evaluate
+from foretell.graph.nodes import Array, Graph, Value
+from foretell.graph.ops.elementwise import BINARY_OPS, COMPARE_OPS, UNARY_OPS
+from foretell.ir import dtypes
+from foretell.ir.dtypes import BOOL, DType
+from foretell.link_program import link_program
+from foretell.target.resolve import resolve_target
+from tests.graph.build_graphs import Sketch
+from tests.random_graphs import FLOATS, NATIVE, assert_agrees, graphs, random_data
+from tests.tolerances import assert_close, assert_same_function
+
+TARGET = resolve_target("native")
+LANES = TARGET.spec.vector_bytes // 4
+AWKWARD = sorted({0, 1, 2, 3, 7, LANES - 1, LANES, LANES + 1, 4 * LANES - 1, 4 * LANES, 4 * LANES + 1, 5 * LANES, 61})
+"""Sizes around one vector and around the four that the main loop takes at once; primes; nothing."""
+
+
+def run(graph: Graph, feeds: dict[str, Array], threads: int = 1) -> list[Array]:
+    return list(link_program(graph, TARGET, threads).run(feeds).values())
+
+
+def check(graph: Graph, feeds: dict[str, Array]) -> None:
+    assert_agrees(graph, feeds, run(graph, feeds))
+
+
+@settings(max_examples=120, deadline=None)
+@given(graphs())
+def test_random_graphs(drawn: tuple[Graph, dict[str, Array]]) -> None:
+    check(*drawn)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(sizes=AWKWARD, most_steps=3))
+def test_random_graphs_of_awkward_sizes(drawn: tuple[Graph, dict[str, Array]]) -> None:
+    check(*drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=5000, deadline=None)
+@given(graphs(sizes=(*AWKWARD, 2, 3, 5), most_steps=7))
+def test_many_random_graphs(drawn: tuple[Graph, dict[str, Array]]) -> None:
+    check(*drawn)
+
+
+# --- every primitive -----------------------------------------------------------------------------------------
+
+FLOAT_ONLY = frozenset(
+    "Sqrt Reciprocal Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Sigmoid".split()
+)
+LOGICAL, BITWISE, SHIFTS = frozenset({"Not"}), frozenset({"And", "Or", "Xor"}), frozenset({"ShiftLeft", "ShiftRight"})
+NUMBERS = {
+    **dict.fromkeys(("Asin", "Acos", "Atanh"), (-1.0, 1.0)),
+    **dict.fromkeys(("Acosh",), (1.0, 50.0)),
+    **dict.fromkeys(("Sin", "Cos", "Tan"), (-20.0, 20.0)),
+    **dict.fromkeys(("Sinh", "Cosh", "Exp"), (-9.0, 9.0)),
+    **dict.fromkeys(("Log", "Sqrt"), (0.001, 90.0)),
+}
+"""Where a function is smooth enough that every type can be asked for its last bits; the rest over [-8, 8]."""
+
+
+def unary_ops(dtype: DType) -> list[str]:
+    if dtype is BOOL:
+        return ["Not"]
+    return [op for op in UNARY_OPS if op not in (LOGICAL if dtype.is_float else FLOAT_ONLY)]
+
+
+def binary_ops(dtype: DType) -> list[str]:
+    if dtype is BOOL:
+        return [*sorted(BITWISE), "Equal"]
+    unsigned = dtype.kind == "uint"
+    bits = BITWISE if not dtype.is_float else frozenset()
+    named = [*BINARY_OPS, *COMPARE_OPS]
+    return [op for op in named if op not in BITWISE | SHIFTS or op in bits or (unsigned and op in SHIFTS)]
+
+
+def operands(op: str, dtype: DType, size: int, seed: int = 0) -> list[Array]:
+    random = np.random.default_rng(seed)
+    if not dtype.is_float:
+        info = None if dtype is BOOL else np.iinfo(dtype.numpy.name)
+        arrays = [random_data((size,), dtype, random) for _ in range(2)]
+        if info is not None and size > 3 and op not in SHIFTS:
+            arrays[0][:3], arrays[1][:3] = (info.min, info.max, info.min), (info.min, info.max, info.max)
+        return arrays
+    low, high = NUMBERS.get(op, (-8.0, 8.0))
+    return [random.uniform(low, high, size).astype(dtype.numpy) for _ in range(2)]
+
+
+def primitives_graph(dtype: DType, size: int) -> tuple[Graph, dict[str, Array], list[tuple[str, Value]]]:
+    """One graph that applies every primitive of a type, each to data of its own."""
+    sketch, feeds, made = Sketch(), {}, []
+    ops = [(op, 1) for op in unary_ops(dtype)] + [(op, 2) for op in binary_ops(dtype)]
+    for op, count in ops:
+        arrays = operands(op, dtype, size)[:count]
+        values = [sketch.data(size, dtype=dtype, name=f"{op}{number}") for number in range(count)]
+        feeds |= {value.name: array for value, array in zip(values, arrays, strict=True)}
+        made.append((op, sketch.op(op, *values)))
+    return sketch.graph(*(value for _, value in made)), feeds, made
+
+
+@pytest.mark.parametrize("dtype", NATIVE, ids=str)
+def test_every_primitive(dtype: DType) -> None:
+    graph, feeds, made = primitives_graph(dtype, 4 * LANES + 5)
+    expected = list(evaluate(graph, feeds).values())
+    for (op, value), found, wanted in zip(made, run(graph, feeds), expected, strict=True):
+        try:
+            assert_same_function(found, wanted, value.dtype)
+        except AssertionError as failure:
+            raise AssertionError(f"{op} of {dtype}: {failure}") from failure
+
+
+@pytest.mark.parametrize("dtype", NATIVE, ids=str)
+def test_casts(dtype: DType) -> None:
+    """To every type, of values that fit in all of them."""
+    sketch = Sketch()
+    x = sketch.data(61, dtype=dtype)
+    targets = [target for target in NATIVE if target != dtype]
+    graph = sketch.graph(*(sketch.op("Cast", x, to=target) for target in targets))
+    feeds = {"x": np.random.default_rng(1).uniform(0, 100, 61).astype(dtype.numpy)}
+    for target, found, wanted in zip(targets, run(graph, feeds), evaluate(graph, feeds).values(), strict=True):
+        np.testing.assert_array_equal(found, wanted, err_msg=f"{dtype} to {target}")
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_special_values(dtype: DType) -> None:
+    """Zeros of both signs, infinities, NaN, denormals and the largest number, through every float primitive."""
+    bits = np.arange(1, 4, dtype=f"u{dtype.itemsize}").view(dtype.numpy)
+    exponents = (np.array([0, 1, 2], np.int64) << _mantissa_bits(dtype)).astype(f"u{dtype.itemsize}").view(dtype.numpy)
+    values = np.concatenate([np.array(SPECIAL).astype(dtype.numpy), bits, -bits, exponents, -exponents])
+    left, right = (part.reshape(-1) for part in np.meshgrid(values, values))
+    sketch = Sketch()
+    x, y = sketch.data(left.size, dtype=dtype), sketch.data(left.size, dtype=dtype, name="y")
+    ops = [op for op in (*unary_ops(dtype), "IsNaN", "IsInf") if op not in ("Tan",)]
+    made = [(op, sketch.op(op, x)) for op in ops]
+    made += [(op, sketch.op(op, x, y)) for op in binary_ops(dtype) if op not in ("Mod", "FMod")]
+    graph, feeds = sketch.graph(*(value for _, value in made)), {"x": left, "y": right}
+    expected = list(evaluate(graph, feeds).values())
+    for (op, value), found, wanted in zip(made, run(graph, feeds), expected, strict=True):
+        try:
+            assert_same_function(found, wanted, value.dtype)
+        except AssertionError as failure:
+            raise AssertionError(f"{op} of {dtype}: {failure}") from failure
+
+
+def _mantissa_bits(dtype: DType) -> int:
+    return {dtypes.F64: 52, dtypes.F32: 23, dtypes.F16: 10, dtypes.BF16: 7}[dtype]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_denormals_are_kept(dtype: DType) -> None:
+    smallest = np.arange(1, 60, dtype=f"u{dtype.itemsize}").view(dtype.numpy)
+    sketch = Sketch()
+    x = sketch.data(59, dtype=dtype)
+    graph = sketch.graph(sketch.op("Neg", x), sketch.op("Add", x, x), sketch.op("Max", x, sketch.op("Neg", x)))
+    feeds = {"x": smallest}
+    for found, wanted in zip(run(graph, feeds), evaluate(graph, feeds).values(), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "ReduceSum"])
+@pytest.mark.parametrize("place", [0, 3, LANES, 60])
+def test_nan_and_infinity_reach_the_end_of_a_reduction(op: str, place: int) -> None:
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op(op, sketch.data(2, 61), axes=(1,), keepdims=False))
+    x = np.random.default_rng(2).standard_normal((2, 61)).astype(np.float32)
+    x[0, place], x[1, place] = np.nan, -np.inf
+    found, wanted = run(graph, {"x": x})[0], evaluate(graph, {"x": x})["y0"]
+    assert_close(found, wanted, dtypes.F32, terms=61)
+
+
+@pytest.mark.parametrize("size", AWKWARD)
+def test_reductions_of_awkward_sizes(size: int) -> None:
+    """Over the last axis and over the first, of floats and of bytes."""
+    sketch = Sketch()
+    x, y = sketch.data(3, size), sketch.data(size, 3, dtype=dtypes.I8, name="y")
+    ops = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
+    outputs = [sketch.op(op, value, axes=(axis,), keepdims=False) for op in ops for value in (x, y) for axis in (0, 1)]
+    graph = sketch.graph(*outputs)
+    random = np.random.default_rng(size)
+    feeds = {"x": random_data((3, size), dtypes.F32, random), "y": random_data((size, 3), dtypes.I8, random)}
+    check(graph, feeds)
+
+
+def test_integer_division_never_traps() -> None:
+    sketch = Sketch()
+    x, y = sketch.data(4, dtype=dtypes.I32), sketch.data(4, dtype=dtypes.I32, name="y")
+    graph = sketch.graph(sketch.op("Div", x, y), sketch.op("Mod", x, y))
+    lowest = np.iinfo(np.int32).min
+    feeds = {"x": np.array([lowest, 7, -7, 5], np.int32), "y": np.array([-1, 0, 2, -3], np.int32)}
+    quotient, rest = run(graph, feeds)
+    assert quotient.tolist()[0] == lowest and quotient.tolist()[2:] == [-3, -1]
+    assert rest.tolist()[0] == 0 and rest.tolist()[2:] == [1, -1]
+
+
+def test_gather_stays_inside_whatever_the_indices() -> None:
+    sketch = Sketch()
+    indices = sketch.data(5, dtype=dtypes.I64, name="indices")
+    graph = sketch.graph(sketch.op("Gather", sketch.data(4, 3), indices, axis=0))
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    far = np.array([0, 4, 1 << 40, -(1 << 62), -5])
+    (found,) = run(graph, {"x": x, "indices": far})
+    np.testing.assert_array_equal(found, x[[0, 3, 3, 0, 0]])
+
+
+def test_large_enough_for_threads() -> None:
+    """Blocks of a flat loop with a rest, and rows of a softmax, on two threads and on one: the same bits."""
+    sketch = Sketch()
+    x = sketch.data(257, 301)
+    graph = sketch.graph(sketch.op("Softmax", x, axis=1), sketch.op("Tanh", sketch.op("Mul", x, x)))
+    feeds = {"x": random_data((257, 301), dtypes.F32, np.random.default_rng(3))}
+    one, two = run(graph, feeds, threads=1), run(graph, feeds, threads=2)
+    for left, right in zip(one, two, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert_agrees(graph, feeds, one)
+
+
