@@ -11,15 +11,17 @@ from foretell.codegen.compile_module import compile_module
 from foretell.codegen.emit_kernel import Layout
 from foretell.codegen.emit_program import emit_module, emit_pool
 from foretell.graph.control_flow import is_control_flow, run_control_flow
+from foretell.graph.equal_dims import equal_dims
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node
 from foretell.graph.optable import OPS
 from foretell.ir import expr
-from foretell.ir.expr import Sym
+from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer
+from foretell.loops.bounds_checks import bounds_checks
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
-from foretell.runtime.program import Binary, Program, Slot, Step
+from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
@@ -65,7 +67,24 @@ def _program(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> Program:
         tuple(numbers[value.name] for value in graph.inputs),
         tuple(numbers[value.name] for value in graph.outputs),
         graph.output_names,
+        _checks(graph, steps),
     )
+
+
+def _checks(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Check, ...]:
+    """Equal dimensions of nodes that have kernels, then bounds of the kernels; each only once."""
+    elsewhere = {id(step.node) for step in steps if isinstance(step, NodeStep)}
+    found: dict[Dim, str] = {}
+    for node in graph.nodes:
+        if id(node) not in elsewhere:
+            for left, right in equal_dims(node):
+                found.setdefault(left - right, node.location or node.op)
+                found.setdefault(right - left, node.location or node.op)
+    for step in steps:
+        for kernel in step.kernels if isinstance(step, NativeStep) else ():
+            for value in bounds_checks(kernel):
+                found.setdefault(value, kernel.location or kernel.name)
+    return tuple(Check(value, where) for value, where in found.items())
 
 
 def _layout(program: Program, target: Target) -> Layout:

@@ -85,10 +85,11 @@ def fill_feeds(
     inputs: Sequence[Value],
     seed: int,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    least: int = 1,
 ) -> dict[str, Array]:
     """Add random arrays for the other inputs.
 
-    A free dimension agrees with the given arrays, else with the shapes, else it is the smallest.
+    A free dimension agrees with the given arrays, else with the shapes, else it is the smallest from `least` on.
     """
     sizes: dict[Sym, Dim] = {}
     given = dict(shapes or {}) | {name: array.shape for name, array in feeds.items()}
@@ -99,13 +100,19 @@ def fill_feeds(
     for value in inputs:
         for dim in value.shape:
             for symbol in symbols(dim):
-                sizes.setdefault(symbol, max(symbol.lo, symbol.multiple_of))
+                sizes.setdefault(symbol, _smallest(symbol, least))
     generator = np.random.default_rng(seed)
     filled: dict[str, Array] = {}
     for value in inputs:
         shape = tuple(substitute(dim, sizes) for dim in value.shape)
         filled[value.name] = feeds[value.name] if value.name in feeds else _random(value, shape, generator)
     return filled
+
+
+def _smallest(symbol: Sym, least: int) -> int:
+    """What a symbol may stand for, at least so much if that is allowed."""
+    wanted = max(symbol.lo, least) if symbol.hi is None else min(max(symbol.lo, least), symbol.hi)
+    return -(-wanted // symbol.multiple_of) * symbol.multiple_of
 
 
 def _load_archive(path: str, inputs: Sequence[Value]) -> dict[str, Array]:
@@ -175,6 +182,11 @@ def _random(value: Value, shape: tuple[Dim, ...], generator: np.random.Generator
         )
     drawn = generator.standard_normal(dims, np.float32) if value.dtype.is_float else generator.integers(0, 2, dims)
     return np.asarray(drawn).astype(value.dtype.numpy)
+
+
+def sizes_line(feeds: Mapping[str, Array]) -> str:
+    """The shapes of inputs in a few words: "image 1x3x224x224, scale 1"."""
+    return ", ".join(f"{name} {'x'.join(map(str, array.shape)) or 'scalar'}" for name, array in feeds.items())
 
 
 def _listed(inputs: Sequence[Value]) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foretell.runtime.artifact import MAGIC
 from foretell.runtime.session import CompiledModel
 from foretell.support.progress import Steps
 from foretell.support.stage_times import StageTimes
 
-MAGIC = b"foretell"
-
 
 def is_compiled(path: Path) -> bool:
-    """By content, so that names do not matter; what cannot be read is left to those who say why."""
+    """By name or by content; what cannot be read is left to those who say why."""
+    if path.suffix == ".foretell" or not path.is_file():
+        return path.suffix == ".foretell"
     try:
         with path.open("rb") as file:
-            return path.suffix == ".foretell" or file.read(len(MAGIC)) == MAGIC
+            return file.read(len(MAGIC)) == MAGIC
     except OSError:
-        return path.suffix == ".foretell"
+        return False
 
 
 def open_model(

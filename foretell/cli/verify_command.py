@@ -9,6 +9,9 @@ import typer
 from foretell.cli.options import Inputs, Json, Model, Quiet, Seed, Shapes, Threads, Verbose
 from foretell.cli.output import Output
 
+LEAST_SIZE = 3
+"""What free dimensions stand for by default: ones would hide what goes wrong between elements."""
+
 
 def verify_command(
     model: Model,
@@ -25,7 +28,7 @@ def verify_command(
     verbose: Verbose = False,
 ) -> None:
     """Compare compiled code with the evaluator and onnxruntime; exit code 1 if an output is over tolerance."""
-    from foretell.cli.inputs import fill_feeds, load_feeds, parse_shapes
+    from foretell.cli.inputs import fill_feeds, load_feeds, parse_shapes, sizes_line
     from foretell.compiler import import_model
     from foretell.report.verify_model import verify_model
     from foretell.target.resolve import resolve_target
@@ -35,10 +38,12 @@ def verify_command(
     count = default_threads() if threads is None else threads
     with output.progress() as progress:
         graph = import_model(model, shapes=parse_shapes(shape or ()), progress=progress)
-        feeds = fill_feeds(load_feeds(input or (), graph.inputs), graph.inputs, seed)
+        feeds = fill_feeds(load_feeds(input or (), graph.inputs), graph.inputs, seed, least=LEAST_SIZE)
         report = verify_model(
             model, graph, feeds, target=resolve_target(), threads=count, progress=progress, tolerance=tolerance
         )
-    output.show(report.to_table(), "", *report.lines(), ok=report.ok, facts=report.to_json())
+    tried = f"inputs: {sizes_line(feeds) or 'none'}, seed {seed}, threads: {count}"
+    facts = {**report.to_json(), "inputs": {name: list(array.shape) for name, array in feeds.items()}}
+    output.show(report.to_table(), "", tried, *report.lines(), ok=report.ok, facts=facts)
     if not report.ok:
         raise typer.Exit(1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from onnx import FunctionProto, NodeProto, defs
+from onnx import FunctionProto, NodeProto, TypeProto, defs
 from onnx.defs import OpSchema
 
 from foretell.frontend.guard_onnx import check_before_onnx
 from foretell.frontend.onnx_node import OnnxNode
 from foretell.frontend.onnx_types import to_type_proto
+from foretell.ir.expr import Dim
 
 
 def try_function_body(node: OnnxNode) -> FunctionProto | None:
@@ -55,7 +56,9 @@ def _body(typed_schema: OpSchema, node: OnnxNode) -> FunctionProto | None:
         return FunctionProto.FromString(schema.get_function_with_opset_version(version))
     if schema.has_context_dependent_function:
         version = _nearest(schema.context_dependent_function_opset_versions, wanted)
-        types = [b"" if value is None else to_type_proto(value.type).SerializeToString() for value in node.inputs]
+        names: dict[Dim, str] = {}
+        protos = [TypeProto() if value is None else to_type_proto(value.type, names) for value in node.inputs]
+        types = [proto.SerializeToString() for proto in protos]
         call = _call(node).SerializeToString()
         try:
             blob = schema.get_context_dependent_function_with_opset_version(version, call, types)

@@ -49,8 +49,8 @@ def type_string(dtype: DType) -> str:
     return f"tensor({name})"
 
 
-def to_type_proto(type: TensorType) -> TypeProto:
-    """The same type for onnx's shape inference; a symbolic dimension is known there by its text."""
+def to_type_proto(type: TensorType, names: dict[Dim, str]) -> TypeProto:
+    """The same type for onnx's shape inference, where `names` tells what a symbolic dimension is called."""
     proto = TypeProto()
     proto.tensor_type.elem_type = ONNX_OF_DTYPE[type.dtype]
     proto.tensor_type.shape.SetInParent()
@@ -59,7 +59,7 @@ def to_type_proto(type: TensorType) -> TypeProto:
         if isinstance(dim, int):
             entry.dim_value = dim
         else:
-            entry.dim_param = str(dim)
+            entry.dim_param = names.setdefault(dim, f"d{len(names)}")
     return proto
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, numpy_helper
@@ -14,7 +14,7 @@ from foretell.frontend.guard_onnx import check_before_onnx
 from foretell.frontend.onnx_node import OnnxNode, Unsupported
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX, to_type_proto
 from foretell.graph.nodes import Value
-from foretell.ir.expr import Dim
+from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import TensorType
 
 NO_DEFINITION = "foretell has no definition and onnx has no reference for it"
@@ -40,9 +40,12 @@ def make_reference_node(node: OnnxNode, rank: int | None = None) -> tuple[Value 
         raise Unsupported(NO_DEFINITION)
     check_before_onnx(node)
     proto = _standalone(node)
-    inferred = _infer(node, proto)
+    names: dict[Dim, str] = {}
+    inferred = _infer(node, proto, names)
+    own = {name: dim for dim, name in names.items()}
+    models = {dim.name: dim for dim in names if isinstance(dim, Sym)}
     types = [
-        _output_type(node, inferred.get(name), node.scope.declared.get(declared), rank)
+        _output_type(node, [(inferred.get(name), own), (node.scope.declared.get(declared), models)], rank)
         for name, declared in zip(proto.output, node.proto.output, strict=True)
         if name
     ]
@@ -85,13 +88,13 @@ def _standalone(node: OnnxNode) -> NodeProto:
     return proto
 
 
-def _infer(node: OnnxNode, proto: NodeProto) -> dict[str, TypeProto]:
+def _infer(node: OnnxNode, proto: NodeProto, names: dict[Dim, str]) -> dict[str, TypeProto]:
     types: dict[str, TypeProto] = {}
     data: dict[str, TensorProto] = {}
     for number, value in enumerate(node.inputs):
         if value is None:
             continue
-        types[f"i{number}"] = to_type_proto(value.type)
+        types[f"i{number}"] = to_type_proto(value.type, names)
         array = node.array(number)
         if array is not None and array.size <= MAX_DATA_ELEMENTS:
             data[f"i{number}"] = numpy_helper.from_array(array)
@@ -102,17 +105,20 @@ def _infer(node: OnnxNode, proto: NodeProto) -> dict[str, TypeProto]:
 
 
 def _output_type(
-    node: OnnxNode, inferred: TypeProto | None, declared: TypeProto | None, rank: int | None
+    node: OnnxNode, found: Sequence[tuple[TypeProto | None, Mapping[str, Dim]]], rank: int | None
 ) -> TensorType:
-    """What inference finds; where that depends on data, what the model declares (checked when it runs)."""
-    candidates = [proto for proto in (inferred, declared) if proto is not None and proto.WhichOneof("value")]
+    """What inference finds; where that depends on data, what the model declares (checked when it runs).
+
+    `found` are these two, each with the dimensions that it has names for.
+    """
+    candidates = [(proto, names) for proto, names in found if proto is not None and proto.WhichOneof("value")]
     if not candidates:
         raise Unsupported("its output types cannot be inferred")
-    if any(proto.WhichOneof("value") != "tensor_type" for proto in candidates):
+    if any(proto.WhichOneof("value") != "tensor_type" for proto, _ in candidates):
         raise Unsupported("it makes something that is not a tensor")
-    tensors = [proto.tensor_type for proto in candidates]
-    dtype = DTYPE_OF_ONNX.get(tensors[0].elem_type)
-    shapes = [_dims(node, tensor.shape) for tensor in tensors if tensor.HasField("shape")]
+    tensors = [(proto.tensor_type, names) for proto, names in candidates]
+    dtype = DTYPE_OF_ONNX.get(tensors[0][0].elem_type)
+    shapes = [_dims(tensor.shape, names) for tensor, names in tensors if tensor.HasField("shape")]
     if dtype is None:
         raise Unsupported("it makes a tensor of something other than numbers")
     if not shapes and rank is not None:
@@ -126,10 +132,9 @@ def _output_type(
     return TensorType(dtype, tuple(node.scope.model.fresh_dim() if dim is None else dim for dim in chosen))
 
 
-def _dims(node: OnnxNode, shape: TensorShapeProto) -> list[Dim | None]:
+def _dims(shape: TensorShapeProto, names: Mapping[str, Dim]) -> list[Dim | None]:
     """Dimensions as far as they are known: numbers, or those of the inputs."""
-    known = {str(dim): dim for value in node.present_inputs for dim in value.shape if not isinstance(dim, int)}
     return [
-        entry.dim_value if entry.WhichOneof("value") == "dim_value" else known.get(entry.dim_param)
+        entry.dim_value if entry.WhichOneof("value") == "dim_value" else names.get(entry.dim_param)
         for entry in shape.dim
     ]

@@ -16,7 +16,7 @@ few nodes that square a dimension again and again would otherwise ask for any am
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
@@ -28,6 +28,8 @@ MAX_BITS = 256
 
 Dim: TypeAlias = "int | Expr"
 """A dimension or an index: known now, or an expression over symbols."""
+
+Bounds: TypeAlias = tuple[int | None, int | None]
 
 Terms: TypeAlias = "tuple[tuple[tuple[Atom, ...], int], ...]"
 """(monomial, coefficient) pairs, sorted, coefficients not zero; the empty monomial is the constant term."""
@@ -87,24 +89,47 @@ class Sym(Expr):
     __repr__ = __str__
 
 
+class Compound(Expr):
+    """What is made of other expressions. What is asked of it often is found once, and takes no longer as it grows."""
+
+    __slots__ = ("_bounds", "_hash", "depth", "weight")
+    weight: int
+    depth: int
+    _hash: int
+    _bounds: Bounds | None
+
+    def _settle(self, key: object, weight: int, depth: int, bits: int = 0) -> None:
+        _check_size(weight, depth, bits)
+        facts = {"weight": weight, "depth": depth, "_hash": hash(key), "_bounds": None}
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
+
+    def bounds(self) -> Bounds:
+        if self._bounds is None:
+            object.__setattr__(self, "_bounds", _find_bounds(self))
+        assert self._bounds is not None
+        return self._bounds
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Op(Expr):
+class Op(Compound):
     """An opaque atom: `kind` is one of //, %, min, max."""
 
     kind: str
     left: Dim
     right: Dim
-    weight: int = field(init=False, compare=False)
-    depth: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        weight, depth = (
-            1 + weight_of(self.left) + weight_of(self.right),
-            1 + max(map(depth_of, (self.left, self.right))),
-        )
-        _check_size(weight, depth)
-        object.__setattr__(self, "weight", weight)
-        object.__setattr__(self, "depth", depth)
+        weight = 1 + weight_of(self.left) + weight_of(self.right)
+        depth = 1 + max(depth_of(self.left), depth_of(self.right))
+        self._settle((self.kind, self.left, self.right), weight, depth)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Op], tuple[str, Dim, Dim]]:
+        """Made anew where it is read: hashes differ from process to process."""
+        return Op, (self.kind, self.left, self.right)
 
     def __str__(self) -> str:
         if self.kind in ("min", "max"):
@@ -118,20 +143,22 @@ Atom: TypeAlias = "Sym | Op"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Poly(Expr):
+class Poly(Compound):
     """A sum of at least two terms, or one term that is not just an atom."""
 
     terms: Terms
-    weight: int = field(init=False, compare=False)
-    depth: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         weight = sum(1 + sum(map(weight_of, monomial)) for monomial, _ in self.terms)
         depth = max(depth_of(atom) for monomial, _ in self.terms for atom in (*monomial, 0))
         bits = max(coefficient.bit_length() for _, coefficient in self.terms)
-        _check_size(weight, depth, bits)
-        object.__setattr__(self, "weight", weight)
-        object.__setattr__(self, "depth", depth)
+        self._settle(self.terms, weight, depth, bits)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Poly], tuple[Terms]]:
+        return Poly, (self.terms,)
 
     def __str__(self) -> str:
         text = ""
@@ -148,12 +175,12 @@ class Poly(Expr):
 
 def weight_of(value: Dim) -> int:
     """How many atoms there are to look at."""
-    return value.weight if isinstance(value, (Op, Poly)) else int(isinstance(value, Sym))
+    return value.weight if isinstance(value, Compound) else int(isinstance(value, Sym))
 
 
 def depth_of(value: Dim) -> int:
     """How deep divisions, remainders, minima and maxima stand in one another."""
-    return value.depth if isinstance(value, (Op, Poly)) else 0
+    return value.depth if isinstance(value, Compound) else 0
 
 
 def _check_size(weight: int, depth: int = 0, bits: int = 0) -> None:
@@ -365,8 +392,12 @@ def product(values: tuple[Dim, ...]) -> Dim:
     return total
 
 
-def bounds(value: Dim) -> tuple[int | None, int | None]:
+def bounds(value: Dim) -> Bounds:
     """Inclusive bounds of the expression over all values of its symbols; None where there is none."""
+    return value.bounds() if isinstance(value, Compound) else _find_bounds(value)
+
+
+def _find_bounds(value: Dim) -> Bounds:
     low: int | None = 0
     high: int | None = 0
     for monomial, coefficient in terms_of(value):

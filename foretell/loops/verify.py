@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -209,7 +208,7 @@ def _verify_bounds(buffer: Buffer, index: Dim, extent: Dim, scope: _Scope) -> No
     """No corner of the loops is outside for certain. For a linear index and known extents this is a proof."""
     if any(_is_surely_empty(loop) for loop in scope.loops):
         return
-    for place in _corners(index, scope.loops):
+    for place in corners(index, scope.loops):
         _, highest = expr.bounds(place)
         _, room = expr.bounds(extent - 1 - place)
         inside = (highest is None or highest >= 0) and (room is None or room >= 0)
@@ -221,12 +220,13 @@ def _is_surely_empty(loop: For) -> bool:
     return highest is not None and highest <= 0
 
 
-def _corners(index: Dim, loops: tuple[For, ...]) -> Iterator[Dim]:
-    """The index where it is least and greatest, if it is linear, and at the first and last points of all loops."""
+def corners(index: Dim, loops: tuple[For, ...]) -> tuple[Dim, Dim]:
+    """The index where it is least and greatest, if it is linear; else at the first and the last point of all loops."""
     linear = expr.try_linear(index, frozenset(loop.sym for loop in loops))
     signs = {} if linear is None else linear[0]
-    for greatest in (False, True):
-        yield _at_corner(index, loops, {loop.sym: (signs.get(loop.sym, 1) > 0) == greatest for loop in loops})
+    rising = {loop.sym: signs.get(loop.sym, 1) > 0 for loop in loops}
+    falling = {sym: not rises for sym, rises in rising.items()}
+    return _at_corner(index, loops, falling), _at_corner(index, loops, rising)
 
 
 def _at_corner(index: Dim, loops: tuple[For, ...], at_end: dict[Sym, bool]) -> Dim:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 ALIGNMENT = 64
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array whose first element begins a cache line, so that no vector store straddles two."""
+    count = math.prod(shape) * dtype.itemsize
+    raw = np.empty(count + ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[start : start + count].view(dtype).reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)

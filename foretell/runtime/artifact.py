@@ -164,10 +164,11 @@ def read_artifact(path: str | os.PathLike[str]) -> Artifact:
 
 def _map(where: str) -> mmap.mmap:
     try:
+        if not stat.S_ISREG(os.stat(where).st_mode):
+            _refuse_kind(where, "no regular file")
         with open(where, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
-                _refuse_kind(where, "an empty file" if stat.S_ISREG(status.st_mode) else "no regular file")
+            if os.fstat(file.fileno()).st_size == 0:
+                _refuse_kind(where, "an empty file")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ArtifactError(

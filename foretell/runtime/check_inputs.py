@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from foretell.ir import dtypes
+from foretell.ir import dtypes, expr
 from foretell.ir.expr import Sym
-from foretell.runtime.program import Slot
+from foretell.runtime.program import Check, Slot
 from foretell.support.errors import InputError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -69,6 +69,21 @@ def bind_shape(slot: Slot, shape: tuple[int, ...], symbols: dict[Sym, int]) -> N
                 expected=f"[{', '.join(map(str, slot.shape))}]",
                 got=str(list(shape)),
                 hint="dimensions of one name must be equal in all inputs",
+            )
+
+
+def check_dimensions(checks: Iterable[Check], symbols: Mapping[Sym, int]) -> None:
+    """Raise `InputError` if dimensions are not what kernels rely on; checks of unknown symbols are left for later."""
+    for check in checks:
+        value = expr.substitute(check.value, dict(symbols))
+        if isinstance(value, int) and value < 0:
+            sizes = sorted(f"{symbol} = {symbols[symbol]}" for symbol in expr.symbols(check.value))
+            raise InputError(
+                "dimensions of the inputs do not fit together",
+                where=check.where,
+                expected=f"{check.value} >= 0",
+                got=", ".join(sizes),
+                hint="pass inputs of shapes that fit, or compile the model for these: shapes={...}",
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from foretell.ir.dtypes import DType
+from foretell.runtime.arena import aligned_empty
 from foretell.runtime.check_inputs import Array
 from foretell.support.errors import InputError
 
@@ -26,10 +27,10 @@ def output_array(
     """What a kernel writes an output to. It must not overlap what kernels read or write besides: they rely on that."""
     given = out.get(name)
     if given is None:
-        return np.empty(shape, dtype.numpy)
+        return aligned_empty(shape, dtype.numpy)
     check_fits(name, dtype, shape, given)
     if not given.flags.aligned or any(np.may_share_memory(given, other) for other in others):
-        return np.empty(shape, dtype.numpy)
+        return aligned_empty(shape, dtype.numpy)
     return given
 
 

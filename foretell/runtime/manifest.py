@@ -9,7 +9,7 @@ from foretell.ir import dtypes
 from foretell.ir.dtypes import DType
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.expr_json import dim_from_json, dim_to_json
-from foretell.runtime.program import ROLES, Program, Slot, Step
+from foretell.runtime.program import ROLES, Check, Program, Slot, Step
 from foretell.support.errors import DamagedArtifact, ShapeTooComplex
 from foretell.support.limits import DEFAULT_LIMITS
 
@@ -34,6 +34,7 @@ def program_to_json(program: Program) -> dict[str, Any]:
         "inputs": program.inputs,
         "outputs": program.outputs,
         "output_names": program.output_names,
+        "checks": [[dim_to_json(check.value, program.symbols), check.where] for check in program.checks],
     }
 
 
@@ -88,7 +89,7 @@ def read_list(
 
 def program_from_json(value: object) -> Program:
     """The program, in which every slot number, shape and name is sound."""
-    keys = ("name", "symbols", "slots", "steps", "inputs", "outputs", "output_names")
+    keys = ("name", "symbols", "slots", "steps", "inputs", "outputs", "output_names", "checks")
     fields = Fields(value, "program", keys)
     symbols = fields.list("symbols", _symbol)
     slots = fields.list("slots", lambda item, where: _slot(item, where, symbols))
@@ -108,6 +109,7 @@ def program_from_json(value: object) -> Program:
         fields.list("inputs", slot_number),
         fields.list("outputs", slot_number),
         fields.list("output_names", read_text),
+        fields.list("checks", lambda item, where: _check(item, where, symbols)),
     )
     _check_program(program)
     return program
@@ -132,6 +134,11 @@ def _slot(value: Any, where: str, symbols: Sequence[Sym]) -> Slot:
     if len(dims) > DEFAULT_LIMITS.rank:
         refuse(where, f"at most {DEFAULT_LIMITS.rank} dimensions", len(dims))
     return Slot(read_text(name, where), _dtype(dtype, where), dims, role)
+
+
+def _check(value: Any, where: str, symbols: Sequence[Sym]) -> Check:
+    expression, place = read_list(value, where, lambda item, _: item, length=2)
+    return Check(_dim(expression, where, symbols), read_text(place, where))
 
 
 def _dtype(value: Any, where: str) -> DType:

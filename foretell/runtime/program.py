@@ -43,6 +43,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """What kernels rely on where shapes are symbolic: that `value`, an expression over symbols, is not negative."""
+
+    value: Dim
+    where: str
+    """The node or kernel that asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A compiled graph without its code and constants."""
 
@@ -53,6 +62,7 @@ class Program:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     output_names: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
 
     @property
     def is_native(self) -> bool:

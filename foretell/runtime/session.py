@@ -18,9 +18,17 @@ import numpy as np
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.runtime.arena import ALIGNMENT, Arena, lifetimes, plan_arena
+from foretell.runtime.arena import ALIGNMENT, Arena, aligned_empty, lifetimes, plan_arena
 from foretell.runtime.artifact import Artifact, write_artifact
-from foretell.runtime.check_inputs import Array, aligned, bind_shape, check_names, checked_input, named_inputs
+from foretell.runtime.check_inputs import (
+    Array,
+    aligned,
+    bind_shape,
+    check_dimensions,
+    check_names,
+    checked_input,
+    named_inputs,
+)
 from foretell.runtime.deliver_outputs import check_output_names, deliver, output_array
 from foretell.runtime.native_code import POOLS, NativeCode
 from foretell.runtime.program import Binary, Program, Slot, Step
@@ -196,6 +204,7 @@ class CompiledModel:
             return self._plans.setdefault(key, plan)
 
     def _make_plan(self, symbols: Mapping[Sym, int]) -> _Plan:
+        check_dimensions(self.program.checks, symbols)
         shapes = tuple(self._shape(slot, symbols) for slot in self.program.slots)
         lives = lifetimes([kernel for step in self.program.steps for kernel in step.kernels])
         sizes = {
@@ -212,7 +221,7 @@ class CompiledModel:
         with self._lock:
             if plan.free:
                 return plan.free.pop()
-        arena = _aligned_bytes(plan.arena.total_bytes)
+        arena = aligned_empty((plan.arena.total_bytes,), np.dtype(np.uint8))
         table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
         for slot, array in self._constants.items():
             table[slot] = _address(array)
@@ -238,9 +247,10 @@ class CompiledModel:
         ]
 
     def _run_native_step(self, step: Step, arrays: dict[int, Array], symbols: Mapping[Sym, int]) -> None:
+        check_dimensions(self.program.checks, symbols)
         for slot in step.writes:
             described = self.program.slots[slot]
-            arrays[slot] = np.empty(self._shape(described, symbols), described.dtype.numpy)
+            arrays[slot] = aligned_empty(self._shape(described, symbols), described.dtype.numpy)
         table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
         for slot in (*step.reads, *step.writes):
             table[slot] = _address(arrays[slot])
@@ -270,9 +280,3 @@ def _number(dim: Dim, symbols: Mapping[Sym, int]) -> int:
     value = expr.substitute(dim, dict(symbols))
     assert isinstance(value, int), f"{dim} mentions symbols that are not bound"
     return value
-
-
-def _aligned_bytes(count: int) -> Array:
-    raw = np.empty(count + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + count]

@@ -7,6 +7,13 @@ on `error.code`, and `--json` prints `error.to_json()`. An error of ours (a brok
 
 from __future__ import annotations
 
+LONGEST_FACT = 1000
+"""Characters of one part of a message: names and shapes in it come from the model."""
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= LONGEST_FACT else f"{text[:LONGEST_FACT]}..."
+
 
 class ForetellError(Exception):
     """The root. `raise` for what the user did, `assert` for what we did."""
@@ -14,12 +21,12 @@ class ForetellError(Exception):
     code = "FT000"
 
     def __init__(self, what: str, *, where: str = "", expected: str = "", got: str = "", hint: str = "") -> None:
-        self.what = what
-        self.where = where
-        self.expected = expected
-        self.got = got
-        self.hint = hint
-        super().__init__(what)
+        self.what = _clipped(what)
+        self.where = _clipped(where)
+        self.expected = _clipped(expected)
+        self.got = _clipped(got)
+        self.hint = _clipped(hint)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         place = f" (at {self.where})" if self.where else ""

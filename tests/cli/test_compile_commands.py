@@ -104,6 +104,7 @@ def test_run_on_arrays_by_name(model: Path, tmp_path: Path, command: Command) ->
 def test_verify(model: Path, command: Command) -> None:
     code, facts = command("verify", model, "--shape", "image=2x3x32x32")
     assert code == 0 and facts["ok"] and facts["culprit"] is None
+    assert facts["inputs"] == {"image": [2, 3, 32, 32]}
     first = facts["comparisons"][0]
     assert (first["output"], first["reference"], first["tolerance"]) == ("probabilities", "evaluator", 1e-4)
     assert 0 <= first["needed"] < 1e-5
@@ -121,6 +122,19 @@ def test_bench(model: Path, command: Command) -> None:
     assert (code, facts["runs"], facts["threads"], facts["inputs"]) == (0, 5, 1, {"image": [1, 3, 32, 32]})
     assert 0 < facts["min_ms"] <= facts["p50_ms"] <= facts["p90_ms"] <= facts["p99_ms"]
     assert facts["warmup_runs"] >= 2 and f"foretell {foretell.__version__}" in facts["machine"]
+
+
+def test_bench_against_a_baseline(model: Path, tmp_path: Path, command: Command) -> None:
+    def bench(p50_ms: object) -> tuple[int, dict[str, Any]]:
+        (tmp_path / "before.json").write_text(json.dumps({"p50_ms": p50_ms}))
+        return command("bench", model, "--runs", 3, "--threads", 1, "--baseline", tmp_path / "before.json")
+
+    code, facts = bench(1e9)
+    assert (code, facts["ok"]) == (0, True) and facts["change_percent"] < -99
+    code, facts = bench(1e-9)
+    assert (code, facts["ok"]) == (1, False) and facts["change_percent"] > 5
+    code, facts = bench("quick")
+    assert (code, facts["error"]["what"]) == (2, "a baseline cannot be read")
 
 
 def test_explain_kernels(model: Path, command: Command, capsys: pytest.CaptureFixture[str]) -> None:

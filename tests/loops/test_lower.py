@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from foretell.graph.nodes import Graph
-from foretell.ir.dtypes import BOOL, BF16, F16, F32, F64, I8, I64, U8
+from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I64, U8
 from foretell.ir.expr import Sym
 from foretell.loops.lower import STACK_BYTES, identity
 from foretell.loops.nodes import Allocate, Block, For, Guard, Statement
@@ -32,6 +32,7 @@ def softmax() -> Graph:
 
 def layer_norm() -> Graph:
     sketch = Sketch()
+    sketch.hint = "y"
     x, scale, shift = sketch.data(ROWS, 48), sketch.data(48, name="s"), sketch.data(48, name="t")
     return sketch.graph(sketch.op("LayerNorm", x, scale, shift, axis=1, epsilon=1e-5))
 
@@ -103,26 +104,26 @@ GOLDEN = {
         }
     """,
     "layer norm of symbolic rows": """
-        kernel layernorm(%x: f32[n, 48], %s: f32[48], %t: f32[48]) -> %layernorm: f32[n, 48] {
+        kernel y(%x: f32[n, 48], %s: f32[48], %t: f32[48]) -> %y: f32[n, 48] {
           for i0.0 < n parallel:
-            %layernorm.0.sum: f32[] in register
-            %layernorm.1.mean: f32[] in register
-            %layernorm.2.squares: f32[] in register
-            %layernorm.3.inverse: f32[] in register
-            %layernorm.0.sum.acc: f32[] in register
-            %layernorm.0.sum.acc[] = 0:f32
+            %y.0.sum: f32[] in register
+            %y.1.mean: f32[] in register
+            %y.2.squares: f32[] in register
+            %y.3.inverse: f32[] in register
+            %y.0.sum.acc: f32[] in register
+            %y.0.sum.acc[] = 0:f32
             for r1.0 < 48 vector:
-              %layernorm.0.sum.acc[] sum= %x[i0.0, r1.0]
-            %layernorm.0.sum[] = %layernorm.0.sum.acc[]
-            %layernorm.1.mean[] = div(%layernorm.0.sum[], f32(index(48)))
-            %layernorm.2.squares.acc: f32[] in register
-            %layernorm.2.squares.acc[] = 0:f32
+              %y.0.sum.acc[] sum= %x[i0.0, r1.0]
+            %y.0.sum[] = %y.0.sum.acc[]
+            %y.1.mean[] = div(%y.0.sum[], f32(index(48)))
+            %y.2.squares.acc: f32[] in register
+            %y.2.squares.acc[] = 0:f32
             for r1.2 < 48 vector:
-              %layernorm.2.squares.acc[] sum= mul(sub(%x[i0.0, r1.2], %layernorm.1.mean[]), sub(%x[i0.0, r1.2], %layernorm.1.mean[]))
-            %layernorm.2.squares[] = %layernorm.2.squares.acc[]
-            %layernorm.3.inverse[] = reciprocal(sqrt(add(div(%layernorm.2.squares[], f32(index(48))), 1e-05:f32)))
+              %y.2.squares.acc[] sum= mul(sub(%x[i0.0, r1.2], %y.1.mean[]), sub(%x[i0.0, r1.2], %y.1.mean[]))
+            %y.2.squares[] = %y.2.squares.acc[]
+            %y.3.inverse[] = reciprocal(sqrt(add(div(%y.2.squares[], f32(index(48))), 1e-05:f32)))
             for i1.4 < 48 vector:
-              %layernorm[i0.0, i1.4] = add(mul(mul(sub(%x[i0.0, i1.4], %layernorm.1.mean[]), %layernorm.3.inverse[]), %s[i1.4]), %t[i1.4])
+              %y[i0.0, i1.4] = add(mul(mul(sub(%x[i0.0, i1.4], %y.1.mean[]), %y.3.inverse[]), %s[i1.4]), %t[i1.4])
         }
     """,
     "convolution, bias, relu": """

@@ -138,6 +138,8 @@ def test_other_files_are_not_artifacts(tmp_path: Path) -> None:
     for name in ("demo.onnx", "empty"):
         with pytest.raises(NotAnArtifact, match="this is not a compiled model"):
             foretell.load(tmp_path / name)
+    with pytest.raises(NotAnArtifact, match="this is not a compiled model"):
+        foretell.load(tmp_path)
     with pytest.raises(ArtifactError, match="cannot be opened"):
         foretell.load(tmp_path / "nothing")
 

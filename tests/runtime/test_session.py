@@ -218,7 +218,8 @@ def test_outputs_that_are_inputs_or_constants_or_each_other() -> None:
     data = np.arange(4, dtype=np.float32)
     for _ in range(2):
         given, constant, first, second = model(data)
-        for found, expected in zip((given, constant, first, second), (data, data * 0 + 3, data + 3, data + 3)):
+        wanted = (data, np.full(4, 3, np.float32), data + 3, data + 3)
+        for found, expected in zip((given, constant, first, second), wanted, strict=True):
             np.testing.assert_array_equal(found, expected)
             found += 1  # callers own what they get
     np.testing.assert_array_equal(data, np.arange(4, dtype=np.float32))

@@ -114,7 +114,7 @@ def _padded_by_nothing(node: Node, rewriter: Rewriter) -> Value | None:
 
 def _of_one(node: Node, rewriter: Rewriter) -> Value | None:
     """The one operand of a concatenation that has elements."""
-    full = [value for value in node.present_inputs if value.type.elements != 0]
+    full = [value for value in node.present_inputs if 0 not in value.shape]
     return full[0] if len(full) == 1 else None
 
 
