@@ -1,7 +1,7 @@
 """Operators that move memory, against onnxruntime: `python -m benchmarks.memory_bound [NAME ...]`.
 
-Both run in this process and take turns, with inputs and outputs in place. A cell is the lower quartile of the repeats and
-their ratio (below 1: foretell is faster), for one thread and for two. Needs onnxruntime.
+Both run in this process and take turns, with inputs and outputs in place. A cell is the lower quartile of the repeats,
+and their ratio (below 1: foretell is faster), for one thread and for two. Needs onnxruntime.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnx import FunctionProto, ModelProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from foretell.support.errors import CyclicGraph, DuplicateName, NestingTooDeep, TooManyNodes
 from foretell.support.limits import Limits
 
-FEW_OPERANDS = 8
+FEW_OPERANDS, MANY_ELEMENTS = 8, 64
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload."""
 
@@ -37,9 +37,24 @@ def function_called(node: NodeProto) -> FunctionKey:
     return (node.domain, node.op_type, node.overload)
 
 
-def node_weight(node: NodeProto) -> int:
-    """How many nodes a node counts for: one, unless it has so many operands that it becomes a node for each."""
-    return max(1, len(node.input) - FEW_OPERANDS, len(node.output) - FEW_OPERANDS)
+def node_weight(node: NodeProto, is_inner: bool) -> int:
+    """How many nodes a node counts for: one, unless it has so many operands that it becomes a node for each.
+
+    An inner one, of a function or a subgraph, may be imported many times, so that long attributes count too.
+    """
+    operands = max(len(node.input), len(node.output), len(node.attribute))
+    elements = sum(len(a.ints) + len(a.floats) + len(a.strings) for a in node.attribute) if is_inner else 0
+    return max(1, operands - FEW_OPERANDS) + elements // MANY_ELEMENTS
+
+
+def body_weight(body: GraphProto | FunctionProto) -> int:
+    """How many nodes the rest of a function or subgraph counts for; nothing, if its lists are short."""
+    lists = len(body.input) + len(body.output) + len(body.value_info)
+    if isinstance(body, GraphProto):
+        lists += len(body.initializer)
+    else:
+        lists += len(body.attribute) + len(body.attribute_proto) + len(body.opset_import)
+    return lists // FEW_OPERANDS
 
 
 def check_functions(model: ModelProto, functions: Mapping[FunctionKey, FunctionProto], limits: Limits) -> int:
@@ -70,10 +85,11 @@ class _Counter:
         self._check_depth(depth)
         total = _Size()
         for node in nodes:
-            total.nodes += node_weight(node)
+            total.nodes += node_weight(node, depth > 0)
             self._add(total, self.count_function(function_called(node), depth))
             for attribute in node.attribute:
                 for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                    total.nodes += body_weight(graph)
                     self._add(total, self.count(graph.node, depth + 1))
         return total
 
@@ -104,6 +120,7 @@ class _Counter:
         if key not in self.sizes:
             self.open.add(key)
             self.sizes[key] = self.count(self.functions[key].node, depth + 1)
+            self.sizes[key].nodes += body_weight(self.functions[key])
             self.open.discard(key)
         self._check_depth(depth + 1 + self.sizes[key].height)
         return self.sizes[key]

@@ -514,7 +514,7 @@ class Scope:
         return values if len(values) == len(found) else None
 
     def import_nodes(self, nodes: Sequence[NodeProto]) -> None:
-        self.model.count_nodes(sum(map(node_weight, nodes)))
+        self.model.count_nodes(sum(node_weight(node, self.depth > 0) for node in nodes))
         for proto in self._ordered(nodes):
             self.import_node(proto)
 

@@ -10,6 +10,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX
 
+MAX_RANK = 64
+"""More than any tensor has that could be used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -42,5 +45,7 @@ def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
 
 def _size(tensor: TensorProto) -> tuple[int, int]:
     dtype = DTYPE_OF_ONNX.get(tensor.data_type)
-    count = 0 if dtype is None else prod(tensor.dims)
+    # What is never imported was never checked: a million large dimensions would take minutes to multiply.
+    is_sane = len(tensor.dims) <= MAX_RANK and min(tensor.dims, default=0) >= 0
+    count = prod(tensor.dims) if dtype is not None and is_sane else 0
     return count, 0 if dtype is None else (count * dtype.bits + 7) // 8

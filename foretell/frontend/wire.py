@@ -21,6 +21,7 @@ from foretell.support.errors import (
     FileTooLarge,
     NameTooLong,
     NestingTooDeep,
+    RankTooHigh,
     TooManyNodes,
     TooManyOperands,
     UnreadableModel,
@@ -157,6 +158,7 @@ _MESSAGES: dict[str, _Message] = {}
 _MODEL = _describe(cast(Descriptor, onnx.ModelProto.DESCRIPTOR), _MESSAGES)
 _GRAPH = _MESSAGES["GraphProto"]
 _NODE = _MESSAGES["NodeProto"]
+_SHAPE = _MESSAGES["TensorShapeProto"]
 
 
 def _paths_to_nodes() -> dict[str, dict[int, _Message]]:
@@ -213,7 +215,10 @@ class _Scanner:
         self._nodes = 0
         self._fields = 0
         self._fields_allowed = limits.nodes * FIELDS_PER_NODE
-        self._operands_allowed = limits.operands + _OTHER_NODE_FIELDS
+        self._own_fields_allowed = {
+            _NODE.name: limits.operands + _OTHER_NODE_FIELDS,
+            _SHAPE.name: limits.rank,
+        }
         self.payloads: dict[bytes, memoryview] = {}
 
     def count_nodes(self) -> None:
@@ -250,14 +255,14 @@ class _Scanner:
         data, by_tag = self._data, message.by_tag
         edits: _Edits | None = None
         position = start
-        own_fields = 0
+        own_fields, own_fields_allowed = 0, self._own_fields_allowed.get(message.name, self._fields_allowed)
         while position < end:
             self._fields += 1
             if self._fields > self._fields_allowed:
                 self._fail_count("fields", self._fields_allowed)
             own_fields += 1
-            if own_fields > self._operands_allowed and message is _NODE:
-                self._fail_operands(start)
+            if own_fields > own_fields_allowed:
+                self._fail_own_fields(message, start)
             field_start = position
             # A number of one byte is read here, not by a call: this loop is most of the time of reading a model.
             tag, position = data[position], position + 1
@@ -374,11 +379,20 @@ class _Scanner:
             hint="raise Limits.nodes if you trust the model",
         )
 
-    def _fail_operands(self, offset: int) -> NoReturn:
+    def _fail_own_fields(self, message: _Message, offset: int) -> NoReturn:
+        limits, where = self._limits, f"{self._where}, byte {offset}"
+        if message is _SHAPE:
+            raise RankTooHigh(
+                "a shape has too many dimensions",
+                where=where,
+                expected=f"at most {limits.rank}",
+                got="more",
+                hint="raise Limits.rank if you trust the model",
+            )
         raise TooManyOperands(
             "a node has too many inputs, outputs and attributes",
-            where=f"{self._where}, byte {offset}",
-            expected=f"at most {self._limits.operands:,}",
+            where=where,
+            expected=f"at most {limits.operands:,}",
             got="more",
             hint="raise Limits.operands if you trust the model",
         )

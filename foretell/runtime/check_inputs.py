@@ -61,15 +61,20 @@ def checked_input(slot: Slot, feeds: Mapping[str, Any]) -> Array:
 def bind_shape(slot: Slot, shape: tuple[int, ...], symbols: dict[Sym, int]) -> None:
     """Bind the symbols of a slot's shape to the dimensions of a tensor, or raise `InputError` if they disagree."""
     for dim, extent in zip(slot.shape, shape, strict=True):
-        expected = symbols.setdefault(dim, extent) if isinstance(dim, Sym) else dim
-        outside = isinstance(dim, Sym) and (extent < dim.lo or (dim.hi is not None and extent > dim.hi))
-        if (isinstance(expected, int) and expected != extent) or outside:
+        expected = symbols.setdefault(dim, extent) if isinstance(dim, Sym) else expr.substitute(dim, symbols)
+        if (isinstance(expected, int) and expected != extent) or (isinstance(dim, Sym) and not _allows(dim, extent)):
             raise InputError(
                 f"the shape of {slot.name!r} disagrees with the model",
                 expected=f"[{', '.join(map(str, slot.shape))}]",
                 got=str(list(shape)),
                 hint="dimensions of one name must be equal in all inputs",
             )
+
+
+def _allows(symbol: Sym, extent: int) -> bool:
+    """Whether a symbol may stand for this number."""
+    inside = symbol.lo <= extent and (symbol.hi is None or extent <= symbol.hi)
+    return inside and extent % symbol.multiple_of == 0
 
 
 def check_dimensions(checks: Iterable[Check], symbols: Mapping[Sym, int]) -> None:

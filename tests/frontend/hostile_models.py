@@ -154,6 +154,48 @@ def _many_parts() -> bytes:
     return model_of([*calls, *node_list("y = Identity (r0)")], functions=[function]).SerializeToString()
 
 
+def _heavy_function_case(name: str, **fields: object) -> None:
+    """A function with a hundred thousand of something that would be looked at in each of a thousand calls."""
+
+    def build() -> bytes:
+        function = function_of("f", "y = Relu (x)")
+        function.MergeFrom(onnx.FunctionProto(**fields))  # pyright: ignore[reportArgumentType]
+        calls = [helper.make_node("f", ["x"], [f"y{n}"], domain="own") for n in range(1000)]
+        return model_of([*calls, *node_list("y = Identity (y0)")], functions=[function]).SerializeToString()
+
+    case(name, "TooManyNodes")(build)
+
+
+_heavy_function_case("a function of many operator sets", opset_import=[onnx.OperatorSetIdProto(domain="own")] * 100_000)
+_heavy_function_case("a function of many attributes", attribute=[f"a{number}" for number in range(100_000)])
+_heavy_function_case("a function of many types", value_info=[onnx.ValueInfoProto(name="x")] * 100_000)
+_heavy_function_case(
+    "a function of long attributes",
+    node=[helper.make_node("RNN", ["x"] * 3, ["r"], hidden_size=1, activations=["Tanh"] * 100_000)],
+)
+
+
+@case("a branch of many initializers in a function", "TooManyNodes")
+def _heavy_branch() -> bytes:
+    tensors = [helper.make_tensor(f"w{n}", TensorProto.FLOAT, [], [0.0]) for n in range(20_000)]
+    branch = helper.make_graph(node_list("r = Relu (x)"), "b", [], [helper.make_empty_tensor_value_info("r")], tensors)
+    node = helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)
+    function = helper.make_function("own", "f", ["x"], ["y"], [node], [helper.make_opsetid("", 21)])
+    calls = [helper.make_node("f", ["x"], [f"y{n}"], domain="own") for n in range(1000)]
+    return model_of([*calls, *node_list("y = Identity (y0)")], functions=[function]).SerializeToString()
+
+
+@case("a branch that reads thousands of values", "ok")
+def _many_captures() -> bytes:
+    nodes = [helper.make_node("Relu", ["x"], [f"r{n}"]) for n in range(1500)]
+    total = [helper.make_node("Sum", [f"r{n}" for n in range(1500)], ["s"])]
+    branch = helper.make_graph(total, "b", [], [helper.make_empty_tensor_value_info("s")])
+    nodes.append(helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch))
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, [2]), value("c", TensorProto.BOOL, [])]
+    return model_of(nodes, inputs=inputs).SerializeToString()
+
+
 # --- depth and recursion -------------------------------------------------------------------------------------
 
 
@@ -312,13 +354,24 @@ def _repeated_constants() -> bytes:
 
 @case("attributes of a reference operator in a function that is called often", "ConstantTooLarge")
 def _repeated_attributes() -> bytes:
-    words = list(range(50_000))
+    words = list(range(5000))
     attributes = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "ngram_counts": [0]}
     node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], ngram_indexes=words, pool_int64s=words, **attributes)
     function = helper.make_function("own", "f", ["x"], ["y"], [node], [helper.make_opsetid("", 21)])
-    calls = [helper.make_node("f", ["x"], [f"y{n}" if n else "y"], domain="own") for n in range(1000)]
+    calls = [helper.make_node("f", ["x"], [f"y{n}" if n else "y"], domain="own") for n in range(1200)]
     inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [3])]
     return model_of(calls, functions=[function], inputs=inputs).SerializeToString()
+
+
+@case("an impossible shape where nothing is imported", "ok")
+def _unused_shape() -> bytes:
+    tensor = TensorProto(name="w", data_type=1, dims=[HUGE] * 100_000)
+    outputs = [helper.make_empty_tensor_value_info("r")]
+    then = helper.make_graph(node_list("r = Relu (x)"), "then", [], outputs)
+    other = helper.make_graph(node_list("r = Identity (w)"), "other", [], outputs, [tensor])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    condition = helper.make_tensor("c", TensorProto.BOOL, [], [True])
+    return model_of([node], initializers=[condition]).SerializeToString()
 
 
 # --- files that are no models --------------------------------------------------------------------------------
@@ -480,6 +533,7 @@ _input_case("an input of an unknown type", "UnsupportedType", helper.make_tensor
 _input_case("an input without a type", "UnsupportedType", onnx.ValueInfoProto(name="x"))
 _input_case("an input of a negative dimension", "InvalidShape", helper.make_tensor_value_info("x", 1, [-7]))
 _input_case("an input of too high a rank", "RankTooHigh", helper.make_tensor_value_info("x", 1, [1] * 33))
+_input_case("an input of a rank of a million", "RankTooHigh", helper.make_tensor_value_info("x", 1, [1] * 1_000_000))
 _input_case("an input that is too large", "TensorTooLarge", helper.make_tensor_value_info("x", 1, [1 << 40]))
 _input_case("an input whose size overflows", "TensorTooLarge", helper.make_tensor_value_info("x", 1, [1 << 40] * 8))
 _input_case(
@@ -950,7 +1004,7 @@ def _broadcast_weights() -> bytes:
 
 @case("numbers of an attribute in a function that is called often", "ok")
 def _repeated_numbers() -> bytes:
-    constant = helper.make_node("Constant", [], ["w"], value_ints=[1] * 100_000)
+    constant = helper.make_node("Constant", [], ["w"], value_ints=[1] * 10_000)
     nodes = [constant, *node_list("y = Add (x, w)")]
     function = helper.make_function("own", "f", ["x"], ["y"], nodes, [helper.make_opsetid("", 21)])
     calls = [helper.make_node("f", ["x"], [f"y{n}"], domain="own") for n in range(1000)]

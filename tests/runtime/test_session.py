@@ -262,6 +262,39 @@ def test_dimensions_of_one_name_agree() -> None:
         model(np.zeros(3, np.float32), np.zeros(4, np.float32))
 
 
+def test_dimensions_are_what_they_promise() -> None:
+    """Of a given range, a multiple of a number, twice another one."""
+    pairs = Sym("p", 2, 8, multiple_of=2)
+    sketch = Sketch()
+    x, y = sketch.data(pairs, name="a"), sketch.data(pairs * 3, name="b")
+    model = compiled(sketch.graph(sketch.op("Neg", x), sketch.op("Neg", y)))
+    assert [found.shape for found in model(np.ones(4, np.float32), np.ones(12, np.float32))] == [(4,), (12,)]
+    for left, right in ((3, 9), (0, 0), (10, 30), (4, 11)):
+        with pytest.raises(InputError, match="disagrees with the model"):
+            model(np.ones(left, np.float32), np.ones(right, np.float32))
+
+
+def test_dimensions_of_different_names_must_fit() -> None:
+    """The model was compiled for n = m: anything else would read beyond the end."""
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op("Add", sketch.data(ROWS, name="a"), sketch.data(Sym("m"), name="b")))
+    model = compiled(graph)
+    np.testing.assert_array_equal(model(np.ones(3, np.float32), np.ones(3, np.float32)), np.full(3, 2))
+    for left, right in ((1_000_000, 2), (2, 1_000_000), (5, 1), (0, 1)):
+        with pytest.raises(InputError, match="dimensions of the inputs do not fit together") as caught:
+            model(np.ones(left, np.float32), np.ones(right, np.float32))
+        assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_reshape_to_known_sizes() -> None:
+    sketch = Sketch()
+    model = compiled(sketch.graph(sketch.op("Neg", sketch.op("Reshape", sketch.data(ROWS), shape=(4, 8)))))
+    assert model(np.zeros(32, np.float32)).shape == (4, 8)
+    for size in (0, 31, 33):
+        with pytest.raises(InputError, match="do not fit together"):
+            model(np.zeros(size, np.float32))
+
+
 # --- threads and processes -----------------------------------------------------------------------------------
 
 

@@ -30,9 +30,7 @@ def _if(node: OnnxNode) -> tuple[Value, ...]:
             raise ValueError(f"the branch has {len(chosen)} outputs, the node {len(node.proto.output)}")
         return chosen
     branches = [node.scope.import_subgraph(node.graph(name), (), name) for name in ("then_branch", "else_branch")]
-    captured: list[Value] = []
-    for _, outer in branches:
-        captured += [value for value in outer if value not in captured]
+    captured = list(dict.fromkeys(value for _, outer in branches for value in outer))
     graphs = [_with_inputs(graph, outer, captured) for graph, outer in branches]
     if len({len(graph.outputs) for graph in graphs} | {len(node.proto.output)}) != 1:
         raise ValueError("the branches and the node differ in their number of outputs")

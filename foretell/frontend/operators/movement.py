@@ -294,14 +294,13 @@ def _range(node: OnnxNode) -> Value | None:
 
 
 def _constant_of_shape(node: OnnxNode) -> Value | None:
-    shape = node.dims(0)
+    shape, array = node.dims(0), node.tensor("value")
+    if array is not None and array.size != 1:
+        raise ValueError(f"value must have one element, not {array.size}")
     if shape is None:
         return None
     if any(isinstance(dim, int) and dim < 0 for dim in shape):
         raise ValueError(f"{shape} is not a shape")
-    array = node.tensor("value")
-    if array is not None and array.size != 1:
-        raise ValueError(f"value must have one element, not {array.size}")
     fill = node.build.scalar(0.0, F32) if array is None else node.build.constant(array.reshape(()))
     return broadcast_to(node, fill, shape)
 
