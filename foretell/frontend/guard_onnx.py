@@ -6,6 +6,8 @@ equation with an unknown character is read forever (all seen in onnx 1.23). So a
 
 from __future__ import annotations
 
+import re
+
 from onnx import AttributeProto
 
 from foretell.frontend.onnx_node import OnnxNode, normal_axis
@@ -39,6 +41,9 @@ def _check_operator(node: OnnxNode) -> None:
             batch = node.int("batch_dims", 0)
             if not 0 <= batch < max(1, min(node.input(0).type.rank, node.input(1).type.rank)):
                 raise ValueError(f"batch_dims {batch} is out of range")
+        case "Einsum":
+            if not re.fullmatch(r"[A-Za-z,. ]*(->[A-Za-z. ]*)?", node.text("equation")):
+                raise ValueError(f"{node.text('equation')!r} is not an einsum equation")
         case "Split":
             count = len(node.proto.output)
             if node.has("num_outputs") and node.int("num_outputs") != count:

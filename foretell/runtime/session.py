@@ -39,7 +39,9 @@ Fallback = Callable[[Sequence[Array], Mapping[Sym, int]], Sequence[Array]]
 """Runs a node outside native code: present inputs and the values of symbols in, outputs out."""
 
 KEPT_PLANS = 64
-"""Memory plans kept for different dimensions, the oldest dropped first."""
+"""Memory plans kept for different dimensions, the one not used for longest dropped first."""
+KEPT_ARENAS = 4
+"""Plans, of those used last, that keep their memory between calls."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class CompiledModel:
         self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
         self._is_native = program.is_native
         self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._recent: _Plan | None = None
         self._lock = threading.Lock()
         self._code: NativeCode | None = None
         self.specialiser: Specialiser | None = None
@@ -195,13 +198,25 @@ class CompiledModel:
     def _plan(self, key: tuple[int, ...], symbols: Mapping[Sym, int]) -> _Plan:
         with self._lock:
             found = self._plans.get(key)
-        if found is not None:
-            return found
+            if found is not None:
+                self._use(key, found)
+                return found
         plan = self._make_plan(dict(zip(self.program.symbols, key, strict=True)) | dict(symbols))
         with self._lock:
             while len(self._plans) >= KEPT_PLANS:
                 self._plans.pop(next(iter(self._plans)))
-            return self._plans.setdefault(key, plan)
+            plan = self._plans.setdefault(key, plan)
+            self._use(key, plan)
+            return plan
+
+    def _use(self, key: tuple[int, ...], plan: _Plan) -> None:
+        """Make a plan the last used one; memory of those before the last few is given back."""
+        if self._recent is plan:
+            return
+        self._recent = plan
+        self._plans[key] = self._plans.pop(key)
+        for other in list(self._plans.values())[:-KEPT_ARENAS]:
+            other.free.clear()
 
     def _make_plan(self, symbols: Mapping[Sym, int]) -> _Plan:
         check_dimensions(self.program.checks, symbols)

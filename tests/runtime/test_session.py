@@ -384,6 +384,20 @@ def test_memory_is_flat() -> None:
     check_memory_is_flat(2000)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_of_many_shapes_is_given_back() -> None:
+    """Each shape needs an arena of two megabytes; only those of the last few shapes stay."""
+    sketch = Sketch()
+    y = sketch.op("Softmax", sketch.data(Sym("n", 1), 512), axis=1)
+    z = sketch.op("Softmax", sketch.op("Transpose", y, perm=(1, 0)), axis=1)
+    model = compiled(sketch.graph(sketch.op("ReduceMax", z, axes=(1,), keepdims=False)))
+    model(np.ones((1000, 512), np.float32))
+    before = resident_bytes()
+    for rows in range(1001, 1033):
+        model(np.ones((rows, 512), np.float32))
+    assert resident_bytes() - before < 24 << 20
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_flat_for_long() -> None:
