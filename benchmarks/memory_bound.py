@@ -1,15 +1,20 @@
 """Operators that move memory, against onnxruntime: `python -m benchmarks.memory_bound [NAME ...]`.
 
-Both run in this process and take turns, with inputs and outputs in place. A cell is the lower quartile of the repeats,
-and their ratio (below 1: foretell is faster), for one thread and for two. Needs onnxruntime.
+Each runs in a process of its own, which is stopped while the other has its turn, with inputs and outputs in place. A
+cell is the median over turns, and their ratio (below 1: foretell is faster), for one thread and two. Needs onnxruntime.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import numpy as np
 import onnxruntime
@@ -19,7 +24,8 @@ from rich.table import Table
 
 import foretell
 
-REPEATS = 25
+TURNS = 7
+RUNS_A_TURN = 6
 MEGABYTES = (1, 8, 32)
 THREADS = (1, 2)
 ROW = 1024
@@ -109,15 +115,65 @@ def their_runner(case: Case, feeds: dict[str, np.ndarray], threads: int) -> Call
     return lambda: session.run_with_iobinding(binding)
 
 
-def race(contestants: list[Callable[[], object]]) -> list[float]:
-    """Lower quartiles in microseconds of contestants that take turns."""
-    times: list[list[float]] = [[] for _ in contestants]
-    for _ in range(REPEATS):
-        for taken, run in zip(times, contestants, strict=True):
+class Contestant:
+    """A runner in a process of its own, which is stopped while others have their turn: idle threads may spin."""
+
+    def __init__(
+        self, make: Callable[[Case, dict[str, np.ndarray], int], Callable[[], object]], *about: object
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=serve, args=(other, make, *about), daemon=True)
+        self.process.start()
+        self.pipe.recv()
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def turn(self) -> float:
+        """Microseconds of a run, the lower quartile of a few in a row."""
+        self._signal(signal.SIGCONT)
+        self.pipe.send(None)
+        taken = self.pipe.recv()
+        self._signal(signal.SIGSTOP)
+        return taken
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def serve(
+    pipe: Connection,
+    make: Callable[[Case, dict[str, np.ndarray], int], Callable[[], object]],
+    name: str,
+    megabytes: int,
+    threads: int,
+) -> None:
+    case = next(case for case in cases(megabytes) if case.name == name)
+    run = make(case, case.feeds(), threads)
+    run()
+    pipe.send(None)
+    while True:
+        pipe.recv()
+        run()
+        times: list[float] = []
+        for _ in range(RUNS_A_TURN):
             start = time.perf_counter()
             run()
-            taken.append(1e6 * (time.perf_counter() - start))
-    return [sorted(taken)[len(taken) // 4] for taken in times]
+            times.append(1e6 * (time.perf_counter() - start))
+        pipe.send(sorted(times)[len(times) // 4])
+
+
+def race(case: Case, megabytes: int, threads: int) -> list[float]:
+    """Medians over turns, ours first."""
+    contestants = [Contestant(make, case.name, megabytes, threads) for make in (our_runner, their_runner)]
+    turns = [[contestant.turn() for contestant in contestants] for _ in range(TURNS)]
+    for contestant in contestants:
+        contestant.close()
+    return [statistics.median(column) for column in zip(*turns, strict=True)]
 
 
 def main(names: list[str]) -> None:
@@ -126,10 +182,9 @@ def main(names: list[str]) -> None:
         for case in cases(megabytes):
             if names and not any(name in case.name for name in names):
                 continue
-            feeds = case.feeds()
             cells: list[str] = []
             for threads in THREADS:
-                ours, theirs = race([our_runner(case, feeds, threads), their_runner(case, feeds, threads)])
+                ours, theirs = race(case, megabytes, threads)
                 cells.append(f"{ours:9.0f} {theirs:9.0f} {ours / theirs:6.2f}")
             table.add_row(case.name, str(megabytes), *cells)
     Console().print(table)

@@ -28,6 +28,7 @@ from foretell.loops.nodes import (
     loads_in,
     map_loads,
     offset,
+    scalar_symbols,
     substitute_scalar,
 )
 from foretell.loops.stages import TensorStage, body_cost
@@ -45,6 +46,8 @@ COLUMN_BLOCK = 128
 ROW_BLOCK = 512
 """Columns of a reduction of rows that one task takes."""
 REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+REREAD_BYTES = 64 << 10
+"""The most that stages sharing outer loops may read again in each iteration: it should stay in the nearest caches."""
 LEAST_PARALLEL = 16
 """Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
 
@@ -113,7 +116,22 @@ def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozens
     outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
     if isinstance(outer, int) and outer < LEAST_PARALLEL:
         return False
+    if any(_reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in loads_in(stage.body)):
+        return False
     return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
+
+
+def _reread_bytes(load: Load, stage: TensorStage, depth: int) -> int:
+    """What each iteration of a shared loop reads again: the weights of a matrix product, not the row it works on."""
+    used = frozenset(sym for index in load.indices for sym in _index_symbols(index))
+    if all(axis.sym in used or axis.extent == 1 for axis in stage.axes[:depth]):
+        return 0
+    inner = [axis.extent for axis in (*stage.axes[depth:], *stage.reduction_axes) if axis.sym in used]
+    return prod(extent for extent in inner if isinstance(extent, int)) * load.dtype.itemsize
+
+
+def _index_symbols(index: Dim | Scalar) -> frozenset[Sym]:
+    return expr.symbols(index) if isinstance(index, (int, expr.Expr)) else scalar_symbols(index)
 
 
 def _fits_the_stack(stage: TensorStage, depth: int) -> bool:

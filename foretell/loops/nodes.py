@@ -201,10 +201,10 @@ def _collect_symbols(statement: Statement, bound: set[Sym], used: set[Sym]) -> N
             _collect_symbols(body, bound, used)
         case Store(_, indices, value) | Accumulate(_, indices, _, value):
             for index in indices:
-                used |= expr.symbols(index) if isinstance(index, (int, expr.Expr)) else _scalar_symbols(index)
-            used |= _scalar_symbols(value)
+                used |= expr.symbols(index) if isinstance(index, (int, expr.Expr)) else scalar_symbols(index)
+            used |= scalar_symbols(value)
         case Guard(condition, body):
-            used |= _scalar_symbols(condition)
+            used |= scalar_symbols(condition)
             _collect_symbols(body, bound, used)
         case Allocate(_, body):
             _collect_symbols(body, bound, used)
@@ -213,18 +213,19 @@ def _collect_symbols(statement: Statement, bound: set[Sym], used: set[Sym]) -> N
                 _collect_symbols(inner, bound, used)
 
 
-def _scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
+def scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
+    """Every symbol that a scalar expression mentions."""
     match scalar:
         case Const():
             return frozenset()
         case Index(value):
             return expr.symbols(value)
         case Load(_, indices):
-            plain = (expr.symbols(i) if isinstance(i, (int, expr.Expr)) else _scalar_symbols(i) for i in indices)
+            plain = (expr.symbols(i) if isinstance(i, (int, expr.Expr)) else scalar_symbols(i) for i in indices)
             return frozenset().union(*plain)
         case Apply(_, arguments):
-            return frozenset().union(*map(_scalar_symbols, arguments))
+            return frozenset().union(*map(scalar_symbols, arguments))
         case Select(condition, then, otherwise):
-            return _scalar_symbols(condition) | _scalar_symbols(then) | _scalar_symbols(otherwise)
+            return scalar_symbols(condition) | scalar_symbols(then) | scalar_symbols(otherwise)
         case Cast(value):
-            return _scalar_symbols(value)
+            return scalar_symbols(value)

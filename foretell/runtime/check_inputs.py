@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from foretell.ir import dtypes, expr
+from foretell.ir import expr
 from foretell.ir.expr import Sym
 from foretell.runtime.program import Check, Slot
 from foretell.support.errors import InputError
@@ -48,7 +48,7 @@ def checked_input(slot: Slot, feeds: Mapping[str, Any]) -> Array:
             hint="pass one array for every input of the model",
         )
     array = _as_array(feeds[slot.name])
-    if dtypes.try_from_numpy(array.dtype) != slot.dtype or array.ndim != len(slot.shape):
+    if array.dtype != slot.dtype.numpy or array.ndim != len(slot.shape):
         raise InputError(
             f"input {slot.name!r} has the wrong type",
             expected=f"{slot.dtype}[{', '.join(map(str, slot.shape))}]",

@@ -83,7 +83,10 @@ class CompiledModel:
         self._constants = {slot: aligned(array) for slot, array in constants.items()}
         self._fallbacks = tuple(fallbacks)
         self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
+        self._input_slots = tuple(program.slots[slot] for slot in program.inputs)
+        self._output_types = tuple(program.slots[slot].dtype for slot in program.outputs)
         self._is_native = program.is_native
+        self._bound: dict[tuple[tuple[int, ...], ...], dict[Sym, int]] = {}
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self._recent: _Plan | None = None
         self._lock = threading.Lock()
@@ -109,7 +112,7 @@ class CompiledModel:
     @property
     def inputs(self) -> tuple[Slot, ...]:
         """Name, element type and shape of every input."""
-        return tuple(self.program.slots[slot] for slot in self.program.inputs)
+        return self._input_slots
 
     @property
     def target(self) -> Target:
@@ -143,7 +146,7 @@ class CompiledModel:
         """Outputs by name, for inputs by name; `out` may give arrays to write outputs to."""
         if self.specialiser is not None:
             return self.specialiser.run(feeds, out)
-        inputs = [checked_input(self.program.slots[number], feeds) for number in self.program.inputs]
+        inputs = [checked_input(slot, feeds) for slot in self._input_slots]
         check_names(feeds, self.input_names)
         check_output_names(out or (), self.output_names)
         results = self.run_arrays(inputs, {}, out or {})
@@ -162,8 +165,7 @@ class CompiledModel:
             results = self._run_planned(inputs, symbols, out or {})
         else:
             results = self._run_stepwise(inputs, symbols)
-        types = [self.program.slots[slot].dtype for slot in self.program.outputs]
-        return deliver(self.output_names, types, results, out or {})
+        return deliver(self.output_names, self._output_types, results, out or {})
 
     def run_checked(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> list[Array]:
         """The same for arrays of the right types that may lie anywhere in memory."""
@@ -276,9 +278,17 @@ class CompiledModel:
     # --- inputs ---
 
     def _bind(self, inputs: Sequence[Array], outer: Mapping[Sym, int]) -> dict[Sym, int]:
+        """The values of symbols, remembered for the shapes that were seen."""
+        shapes = tuple(array.shape for array in inputs)
+        if not outer and shapes in self._bound:
+            return dict(self._bound[shapes])
         symbols = dict(outer)
-        for number, array in zip(self.program.inputs, inputs, strict=True):
-            bind_shape(self.program.slots[number], array.shape, symbols)
+        for slot, array in zip(self._input_slots, inputs, strict=True):
+            bind_shape(slot, array.shape, symbols)
+        if not outer:
+            if len(self._bound) >= KEPT_PLANS:
+                self._bound.clear()
+            self._bound[shapes] = dict(symbols)
         return symbols
 
 
