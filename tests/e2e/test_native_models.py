@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import foretell
 from foretell.compiler import import_model
@@ -40,7 +41,7 @@ class Network:
 
     def __init__(self, opset: int = 17) -> None:
         self.random: Random = np.random.default_rng(0)
-        self.nodes: list[object] = []
+        self.nodes: list[NodeProto] = []
         self.weights: list[TensorProto] = []
         self.opset = opset
 
@@ -50,7 +51,7 @@ class Network:
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         names = [f"v{len(self.nodes)}_{number}" for number in range(outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return names[0]

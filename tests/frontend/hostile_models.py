@@ -187,8 +187,8 @@ def _heavy_branch() -> bytes:
 
 @case("a branch that reads thousands of values", "ok")
 def _many_captures() -> bytes:
-    nodes = [helper.make_node("Relu", ["x"], [f"r{n}"]) for n in range(1500)]
-    total = [helper.make_node("Sum", [f"r{n}" for n in range(1500)], ["s"])]
+    nodes = [helper.make_node("Relu", ["x"], [f"r{n}"]) for n in range(800)]
+    total = [helper.make_node("Sum", [f"r{n}" for n in range(800)], ["s"])]
     branch = helper.make_graph(total, "b", [], [helper.make_empty_tensor_value_info("s")])
     nodes.append(helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch))
     value = helper.make_tensor_value_info
@@ -983,7 +983,7 @@ def _sum(count: int) -> list[NodeProto]:
 
 case("large weights scaled in a function that is called often", "ok")(_scaled_weights(1_000_000, 300, "function"))
 case("large weights scaled in many branches", "ok")(_scaled_weights(1_000_000, 150, "branches"))
-case("small weights that many products scale", "ok")(_scaled_weights(16_000, 600, "products"))
+case("small weights that many products scale", "ok")(_scaled_weights(16_000, 400, "products"))
 
 
 @case("weights made large by a broadcast and scaled", "ok")

@@ -56,12 +56,14 @@ def _dft(node: OnnxNode) -> Value | None:
     elements = used * parts * bins * 2
     if used < 1 or elements > LARGEST_TABLE:
         return None
-    table = node.try_table(
-        ("DFT", length, used, bins, parts, inverse),
-        elements * 8,
-        lambda: real_inverse_table(length, used) if inverse else fourier_table(length, used, bins, parts),
-    )
-    return None if table is None else _transformed(node, axis, table)
+    result_parts = 1 if inverse else 2
+
+    def make_matrix() -> Array:
+        table = real_inverse_table(length, used) if inverse else fourier_table(length, used, bins, parts)
+        return table.reshape(used * parts, bins * result_parts)
+
+    matrix = node.try_table(("DFT", length, used, bins, parts, inverse), elements * 8, make_matrix)
+    return None if matrix is None else _transformed(node, axis, matrix, (used, bins, result_parts))
 
 
 def _complex_parts(x: Value) -> int | None:
@@ -72,24 +74,24 @@ def _complex_parts(x: Value) -> int | None:
     return parts if isinstance(parts, int) else None
 
 
-def _transformed(node: OnnxNode, axis: int, table: Array) -> Value:
-    """The sum over one axis and the complex parts of x times a table [used, parts, bins, parts of the result].
+def _transformed(node: OnnxNode, axis: int, matrix: Array, sizes: tuple[int, int, int]) -> Value:
+    """The sum over one axis and the complex parts of x times a matrix; `sizes` are (used, bins, parts of the result).
 
     Most of a spectrum is what is left when large terms cancel, so the sum is taken in f64.
 
-    before: x[a, n, b, c]     after: Transpose(Reshape(MatMul(x[a * b, n * c], table), [a, b, bins, 2]))
+    before: x[a, n, b, c]     after: Transpose(Reshape(MatMul(x[a * b, n * c], matrix), [a, b, bins, 2]))
     """
     x, build, rank = node.input(0), node.build, node.input(0).type.rank
-    used, parts, bins, result_parts = table.shape
+    used, bins, result_parts = sizes
     shape = tuple(used if number == axis else dim for number, dim in enumerate(x.shape))
     if shape != x.shape:
         x = build.op("Slice", x, starts=(0,) * rank, steps=(1,) * rank, shape=shape)
     others = tuple(number for number in range(rank - 1) if number != axis)
     permutation, rest = (*others, axis, rank - 1), tuple(x.shape[number] for number in others)
     moved = build.cast(build.transpose(x, permutation), F64)
-    rows = build.reshape(moved, (expr.product(rest), used * parts))
-    matrix = build.reshape(build.constant(table, "fourier"), (used * parts, bins * result_parts))
-    y = build.cast(build.reshape(build.op("MatMul", rows, matrix), (*rest, bins, result_parts)), x.dtype)
+    rows = build.reshape(moved, (expr.product(rest), matrix.shape[0]))
+    product = build.op("MatMul", rows, build.constant(matrix, "fourier"))
+    y = build.cast(build.reshape(product, (*rest, bins, result_parts)), x.dtype)
     return build.transpose(y, tuple(permutation.index(number) for number in range(rank)))
 
 
