@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 import llvmlite.ir as ir
 
 from foretell.codegen.emit_scalar import ScalarEmitter
+from foretell.codegen.loop_shape import fitting_lanes, reduced_in, registers_at_a_time, widest_bytes
 from foretell.codegen.types import (
     I1,
     I32,
@@ -35,14 +36,21 @@ from foretell.ir import expr
 from foretell.ir.dtypes import I64 as _I64
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
+from foretell.loops.axes import access_stride
 from foretell.loops.canonical import canonical
-from foretell.loops.lower import access_stride, identity
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in, offset
-
-WIDE = 4
-"""Registers' worth of lanes in the main part of a vector loop."""
-WIDE_AROUND_LOOPS = 8
-"""The same where the body runs a loop: enough independent sums to hide the latency of an addition."""
+from foretell.loops.nodes import (
+    Accumulate,
+    Allocate,
+    Block,
+    For,
+    Guard,
+    Kernel,
+    Statement,
+    Store,
+    identity,
+    loads_in,
+    offset,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +292,11 @@ class _LoopEmitter:
 
     def vector_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
         """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
-        lanes = self.vector_bytes // max(1, _widest(body))
-        lanes = _fitting(lanes, extent)
-        wide = lanes * _width(body, extent, lanes)
+        lanes = self.vector_bytes // max(1, widest_bytes(body))
+        lanes = fitting_lanes(lanes, extent)
+        wide = lanes * registers_at_a_time(body, extent, lanes)
         count = self.index(extent)
-        targets = _reduced_in(body)
+        targets = reduced_in(body)
         partials = {buffer: self._make_partial(buffer, reduction, wide) for buffer, reduction in targets.items()}
         start: ir.Value = ir.Constant(I64, 0)
         if wide != lanes:
@@ -683,78 +691,3 @@ def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:
 
 def lanes_of_type(type: ir.Type) -> int:
     return type.count if isinstance(type, ir.VectorType) else 1
-
-
-def _fitting(lanes: int, extent: Dim) -> int:
-    """Fewer lanes for a loop that is known to be short."""
-    if isinstance(extent, int):
-        while lanes > 1 and lanes // 2 >= extent:
-            lanes //= 2
-    return lanes
-
-
-def _width(body: Statement, extent: Dim, lanes: int) -> int:
-    """How many registers' worth of lanes the main loop takes at a time."""
-    if isinstance(body, For) and body.kind == "unroll":
-        return 1
-    width = WIDE_AROUND_LOOPS if _has_loop(body) else WIDE
-    while width > 1 and isinstance(extent, int) and lanes * width > extent:
-        width //= 2
-    return width
-
-
-def _has_loop(statement: Statement) -> bool:
-    match statement:
-        case For():
-            return True
-        case Block(statements):
-            return any(map(_has_loop, statements))
-        case Allocate(_, body) | Guard(_, body):
-            return _has_loop(body)
-        case _:
-            return False
-
-
-def _widest(statement: Statement) -> int:
-    """Bytes of the widest element that a vector loop computes with."""
-    match statement:
-        case Block(statements):
-            return max((_widest(inner) for inner in statements), default=4)
-        case For(_, _, _, body) | Guard(_, body):
-            return _widest(body)
-        case Allocate(buffer, body):
-            return max(_widest(body), buffer.dtype.compute.itemsize)
-        case Store(buffer, _, value) | Accumulate(buffer, _, _, value):
-            return max(buffer.dtype.itemsize, _widest_scalar(value))
-
-
-def _widest_scalar(scalar: Scalar) -> int:
-    match scalar:
-        case Apply(_, arguments):
-            return max(_widest_scalar(argument) for argument in arguments)
-        case Select(condition, then, otherwise):
-            return max(_widest_scalar(part) for part in (condition, then, otherwise))
-        case Cast(value, dtype):
-            return max(_widest_scalar(value), dtype.compute.itemsize)
-        case Index():
-            return 4
-        case _:
-            return dtype_of(scalar).itemsize
-
-
-def _reduced_in(statement: Statement) -> dict[Buffer, str]:
-    """Accumulators of the statement that were allocated outside it."""
-    match statement:
-        case Block(statements):
-            found: dict[Buffer, str] = {}
-            for inner in statements:
-                found |= _reduced_in(inner)
-            return found
-        case For(_, _, _, body) | Guard(_, body):
-            return _reduced_in(body)
-        case Allocate(buffer, body):
-            return {target: reduction for target, reduction in _reduced_in(body).items() if target != buffer}
-        case Accumulate(buffer, _, reduction, _):
-            return {buffer: reduction}
-        case Store():
-            return {}

@@ -10,13 +10,13 @@ lives in registers or on the stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 
 from foretell.ir import expr
-from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Const, Index, Load, Scalar, Select
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Load, Scalar
+from foretell.loops.axes import access_stride, collapse, join_axes, vector_axis
+from foretell.loops.cluster import Cluster, cluster_stages
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -25,16 +25,14 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
+    identity,
     loads_in,
     map_loads,
-    offset,
-    scalar_symbols,
     substitute_scalar,
+    substitute_statement,
 )
 from foretell.loops.stages import TensorStage, body_cost
 
-STACK_BYTES = 64 << 10
-"""The largest temporary that a kernel keeps on its stack."""
 PARALLEL_POINTS = 1 << 15
 """A nest with fewer points than this is not worth waking a thread for."""
 BLOCK_POINTS = 1 << 13
@@ -46,15 +44,11 @@ COLUMN_BLOCK = 128
 ROW_BLOCK = 512
 """Columns of a reduction of rows that one task takes."""
 REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-REREAD_BYTES = 64 << 10
-"""The most that stages sharing outer loops may read again in each iteration: it should stay in the nearest caches."""
-LEAST_PARALLEL = 16
-"""Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
 
 
 def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
     """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32."""
-    clusters = _clusters([stage for stage in stages if not _is_empty(stage)], kept)
+    clusters = cluster_stages([stage for stage in stages if not _is_empty(stage)], kept)
     home = {stage.buffer: number for number, cluster in enumerate(clusters) for stage in cluster.stages}
     shared = {
         load.source
@@ -71,80 +65,10 @@ def _is_empty(stage: TensorStage) -> bool:
     return any(axis.extent == 0 for axis in stage.axes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    stages: tuple[TensorStage, ...]
-    depth: int
-    """Outer axes that all stages share."""
-
-
-def _clusters(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[_Cluster]:
-    """Greedy runs of stages; a stage joins the run before it if they share enough outer iterations."""
-    clusters: list[_Cluster] = []
-    for stage in stages:
-        if clusters:
-            joined = (*clusters[-1].stages, stage)
-            depth = _shared_depth(joined)
-            if depth and _is_worth_sharing(joined, depth, kept):
-                clusters[-1] = _Cluster(joined, depth)
-                continue
-        clusters.append(_Cluster((stage,), len(stage.axes)))
-    return clusters
-
-
-def _shared_depth(stages: tuple[TensorStage, ...]) -> int:
-    """The number of leading axes on which all stages agree and read one another at the same point."""
-    depth = min(len(stage.axes) for stage in stages)
-    for position in range(depth):
-        if len({stage.axes[position].extent for stage in stages}) != 1:
-            depth = position
-            break
-    own = {stage.buffer for stage in stages}
-    for stage in stages:
-        if any(index != axis.sym for index, axis in zip(stage.place, stage.axes, strict=True)):
-            return 0
-        for load in loads_in(stage.body):
-            if load.source in own:
-                same = [index == axis.sym for index, axis in zip(load.indices, stage.axes, strict=False)]
-                depth = min(depth, [*same, False].index(False))
-    return depth
-
-
-def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozenset[Buffer]) -> bool:
-    if all(depth == len(stage.axes) for stage in stages):
-        return True
-    outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
-    if isinstance(outer, int) and outer < LEAST_PARALLEL:
-        return False
-    if any(_reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in loads_in(stage.body)):
-        return False
-    return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
-
-
-def _reread_bytes(load: Load, stage: TensorStage, depth: int) -> int:
-    """What each iteration of a shared loop reads again: the weights of a matrix product, not the row it works on."""
-    used = frozenset(sym for index in load.indices for sym in _index_symbols(index))
-    if all(axis.sym in used or axis.extent == 1 for axis in stage.axes[:depth]):
-        return 0
-    inner = [axis.extent for axis in (*stage.axes[depth:], *stage.reduction_axes) if axis.sym in used]
-    return prod(extent for extent in inner if isinstance(extent, int)) * load.dtype.itemsize
-
-
-def _index_symbols(index: Dim | Scalar) -> frozenset[Sym]:
-    return expr.symbols(index) if isinstance(index, (int, expr.Expr)) else scalar_symbols(index)
-
-
-def _fits_the_stack(stage: TensorStage, depth: int) -> bool:
-    sizes = [axis.extent for axis in stage.axes[depth:]]
-    if not all(isinstance(size, int) for size in sizes):
-        return False
-    return prod(int(size) for size in sizes if isinstance(size, int)) * stage.buffer.dtype.itemsize <= STACK_BYTES
-
-
 # --- one nest ------------------------------------------------------------------------------------------------
 
 
-def _nest(cluster: _Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
+def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
     stages, depth = _unified(cluster)
     locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
     inner = [_with_locals(stage, locals_, depth) for stage in stages]
@@ -171,7 +95,7 @@ def _points(stages: Sequence[TensorStage]) -> Dim:
     return total
 
 
-def _unified(cluster: _Cluster) -> tuple[list[TensorStage], int]:
+def _unified(cluster: Cluster) -> tuple[list[TensorStage], int]:
     """The stages with their shared axes named alike."""
     first = cluster.stages[0]
     unified: list[TensorStage] = []
@@ -209,21 +133,6 @@ def _allocated(body: Statement, buffers: Sequence[Buffer]) -> Statement:
     for buffer in reversed(buffers):
         body = Allocate(buffer, body)
     return body
-
-
-def identity(reduction: str, dtype: DType) -> Const:
-    """The value that a reduction starts from, in the compute type."""
-    compute = dtype.compute
-    if reduction in ("sum", "prod"):
-        return Const(0 if reduction == "sum" else 1, compute)
-    lowest = reduction == "max"
-    if compute is BOOL:
-        return Const(not lowest, compute)
-    if compute.is_float:
-        return Const(float("-inf") if lowest else float("inf"), compute)
-    signed = compute.kind == "int"
-    low, high = (-(1 << (compute.bits - 1)), (1 << (compute.bits - 1)) - 1) if signed else (0, (1 << compute.bits) - 1)
-    return Const(low if lowest else high, compute)
 
 
 # --- loops of a row -------------------------------------------------------------------------------------------
@@ -462,7 +371,7 @@ def _outer_loops(axes: tuple[Axis, ...], body: Statement, points: Dim) -> Statem
     body = _loops(axes[count:], body)
     if count == 0:
         return body
-    joined, bindings = _join(axes[:count])
+    joined, bindings = join_axes(axes[:count])
     return For(joined.sym, joined.extent, "parallel", substitute_statement(body, bindings))
 
 
@@ -493,146 +402,3 @@ def _blocked(axis: Axis, body: Statement, points: Dim) -> Statement:
     body = substitute_statement(body, {axis.sym: start + inside})
     extent = expr.minimum(axis.extent - start, BLOCK_POINTS)
     return For(blocks.sym, blocks.extent, "parallel", For(inside, extent, "vector", body))
-
-
-def substitute_statement(statement: Statement, bindings: dict[Sym, Dim]) -> Statement:
-    """The statement with symbols replaced everywhere."""
-    if not bindings:
-        return statement
-    match statement:
-        case For(sym, extent, kind, body):
-            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings))
-        case Store(buffer, indices, value):
-            plain = tuple(
-                expr.substitute(index, bindings)
-                if isinstance(index, (int, expr.Expr))
-                else substitute_scalar(index, bindings)
-                for index in indices
-            )
-            return Store(buffer, plain, substitute_scalar(value, bindings))
-        case Accumulate(buffer, indices, reduction, value):
-            return Accumulate(buffer, _substituted(indices, bindings), reduction, substitute_scalar(value, bindings))
-        case Allocate(buffer, body):
-            return Allocate(buffer, substitute_statement(body, bindings))
-        case Block(statements):
-            return Block(tuple(substitute_statement(inner, bindings) for inner in statements))
-        case _:
-            return replace(
-                statement,
-                condition=substitute_scalar(statement.condition, bindings),
-                body=substitute_statement(statement.body, bindings),
-            )
-
-
-# --- choosing axes --------------------------------------------------------------------------------------------
-
-Access = tuple[Buffer, tuple[Dim, ...]]
-
-
-def collapse(
-    axes: tuple[Axis, ...], stores: Sequence[Access], bodies: Sequence[Scalar]
-) -> tuple[tuple[Axis, ...], dict[Sym, Dim]]:
-    """Join neighbouring axes wherever every address stays linear; returns the new axes and what the old ones became.
-
-    before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
-    """
-    bindings: dict[Sym, Dim] = {}
-    current = list(axes)
-    position = len(current) - 2
-    while position >= 0:
-        pair = (current[position], current[position + 1])
-        if any(axis.extent == 0 for axis in pair):
-            break
-        joined, step = _join(pair)
-        if _stays_linear(joined.sym, step, stores, bodies, bindings):
-            bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
-            current[position : position + 2] = [joined]
-        position -= 1
-    return tuple(current), bindings
-
-
-def _join(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
-    """One axis that runs through several in row-major order, and what each of them is in its terms."""
-    if len(axes) == 1:
-        return axes[0], {}
-    extent = expr.product(tuple(axis.extent for axis in axes))
-    _, high = expr.bounds(extent)
-    sym = Sym("*".join(axis.sym.name for axis in axes), 0, None if high is None else max(0, high - 1))
-    bindings: dict[Sym, Dim] = {}
-    inner: Dim = 1
-    for number in reversed(range(len(axes))):
-        place = sym // inner
-        bindings[axes[number].sym] = place if number == 0 else place % axes[number].extent
-        inner = inner * axes[number].extent
-    return Axis(sym, extent), bindings
-
-
-def _stays_linear(
-    sym: Sym, step: dict[Sym, Dim], stores: Sequence[Access], bodies: Sequence[Scalar], bindings: dict[Sym, Dim]
-) -> bool:
-    combined = {old: expr.substitute(value, step) for old, value in bindings.items()} | step
-    touched = frozenset(combined)
-    for body in bodies:
-        if _uses_index_value(body, touched):
-            return False
-        for load in loads_in(body):
-            if not _is_linear_access(load, combined, sym):
-                return False
-    return all(_is_linear(offset(b.shape, tuple(expr.substitute(i, combined) for i in p)), sym) for b, p in stores)
-
-
-def _is_linear_access(load: Load, bindings: dict[Sym, Dim], sym: Sym) -> bool:
-    assert isinstance(load.source, Buffer)
-    indices: list[Dim] = []
-    for index in load.indices:
-        if not isinstance(index, (int, expr.Expr)):
-            return False
-        indices.append(expr.substitute(index, bindings))
-    return _is_linear(offset(load.source.shape, tuple(indices)), sym)
-
-
-def _is_linear(value: Dim, sym: Sym) -> bool:
-    return expr.try_linear(value, frozenset({sym})) is not None
-
-
-def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
-    """Whether the value (not just the address) depends on one of the symbols."""
-
-    match scalar:
-        case Index(value):
-            return bool(expr.symbols(value) & symbols)
-        case Apply(_, arguments):
-            return any(_uses_index_value(argument, symbols) for argument in arguments)
-        case Select(condition, then, otherwise):
-            return any(_uses_index_value(part, symbols) for part in (condition, then, otherwise))
-        case Cast(value):
-            return _uses_index_value(value, symbols)
-        case _:
-            return False
-
-
-def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:
-    """The axis whose vectors cost least: contiguous loads are cheap, equal ones free, others one load per lane."""
-    costs = [_vector_cost(axis, stores, bodies, lanes) for axis in axes]
-    return min(range(len(axes)), key=lambda number: (costs[number], -number)) if axes else -1
-
-
-def _vector_cost(axis: Axis, stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> float:
-    """Memory operations per element, were this axis in vectors."""
-    accesses = [(load.source, load.indices) for body in bodies for load in loads_in(body)]
-    total = 0.0
-    for buffer, indices in [*accesses, *stores]:
-        assert isinstance(buffer, Buffer)
-        plain = [index for index in indices if isinstance(index, (int, expr.Expr))]
-        stride = access_stride(buffer, tuple(plain), axis.sym) if len(plain) == len(indices) else None
-        total += 0.5 / lanes if stride == 0 else 1.0 / lanes if stride == 1 else 1.0
-    extent = axis.extent
-    # A short axis leaves lanes empty.
-    filled = 1.0 if not isinstance(extent, int) else extent / (-(-extent // lanes) * lanes) if extent else 1.0
-    return total / max(filled, 1e-9)
-
-
-def access_stride(buffer: Buffer, indices: tuple[Dim, ...], sym: Sym) -> int | None:
-    """How far the address moves per step of `sym`, in elements; None if that is not one number."""
-    linear = expr.try_linear(offset(buffer.shape, indices), frozenset({sym}))
-    return None if linear is None else linear[0].get(sym, 0)

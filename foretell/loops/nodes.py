@@ -15,10 +15,11 @@ Semantics, once for all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from foretell.ir import expr
+from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
 
@@ -229,3 +230,52 @@ def scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
             return scalar_symbols(condition) | scalar_symbols(then) | scalar_symbols(otherwise)
         case Cast(value):
             return scalar_symbols(value)
+
+
+def substitute_statement(statement: Statement, bindings: dict[Sym, Dim]) -> Statement:
+    """The statement with symbols replaced everywhere."""
+    if not bindings:
+        return statement
+    match statement:
+        case For(sym, extent, kind, body):
+            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings))
+        case Store(buffer, indices, value):
+            plain = tuple(
+                expr.substitute(index, bindings)
+                if isinstance(index, (int, expr.Expr))
+                else substitute_scalar(index, bindings)
+                for index in indices
+            )
+            return Store(buffer, plain, substitute_scalar(value, bindings))
+        case Accumulate(buffer, indices, reduction, value):
+            return Accumulate(
+                buffer,
+                tuple(expr.substitute(index, bindings) for index in indices),
+                reduction,
+                substitute_scalar(value, bindings),
+            )
+        case Allocate(buffer, body):
+            return Allocate(buffer, substitute_statement(body, bindings))
+        case Block(statements):
+            return Block(tuple(substitute_statement(inner, bindings) for inner in statements))
+        case _:
+            return replace(
+                statement,
+                condition=substitute_scalar(statement.condition, bindings),
+                body=substitute_statement(statement.body, bindings),
+            )
+
+
+def identity(reduction: str, dtype: DType) -> Const:
+    """The value that a reduction starts from, in the compute type."""
+    compute = dtype.compute
+    if reduction in ("sum", "prod"):
+        return Const(0 if reduction == "sum" else 1, compute)
+    lowest = reduction == "max"
+    if compute is BOOL:
+        return Const(not lowest, compute)
+    if compute.is_float:
+        return Const(float("-inf") if lowest else float("inf"), compute)
+    signed = compute.kind == "int"
+    low, high = (-(1 << (compute.bits - 1)), (1 << (compute.bits - 1)) - 1) if signed else (0, (1 << compute.bits) - 1)
+    return Const(low if lowest else high, compute)

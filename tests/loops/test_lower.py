@@ -9,8 +9,8 @@ import pytest
 from foretell.graph.nodes import Graph
 from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I64, U8
 from foretell.ir.expr import Sym
-from foretell.loops.lower import STACK_BYTES, identity
-from foretell.loops.nodes import Allocate, Block, For, Guard, Statement
+from foretell.loops.cluster import STACK_BYTES
+from foretell.loops.nodes import Allocate, Block, For, Guard, Statement, identity
 from foretell.loops.verify import verify
 from tests.graph.build_graphs import Sketch, text
 from tests.loops.kernels import kernel_of, kernels_of

@@ -1,0 +1,121 @@
+"""Choosing axes: which can be joined into one loop, and which should run in vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Index, Load, Scalar, Select
+from foretell.loops.nodes import loads_in, offset
+
+Access = tuple[Buffer, tuple[Dim, ...]]
+
+
+def collapse(
+    axes: tuple[Axis, ...], stores: Sequence[Access], bodies: Sequence[Scalar]
+) -> tuple[tuple[Axis, ...], dict[Sym, Dim]]:
+    """Join neighbouring axes wherever every address stays linear; returns the new axes and what the old ones became.
+
+    before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
+    """
+    bindings: dict[Sym, Dim] = {}
+    current = list(axes)
+    position = len(current) - 2
+    while position >= 0:
+        pair = (current[position], current[position + 1])
+        if any(axis.extent == 0 for axis in pair):
+            break
+        joined, step = join_axes(pair)
+        if _stays_linear(joined.sym, step, stores, bodies, bindings):
+            bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
+            current[position : position + 2] = [joined]
+        position -= 1
+    return tuple(current), bindings
+
+
+def join_axes(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
+    """One axis that runs through several in row-major order, and what each of them is in its terms."""
+    if len(axes) == 1:
+        return axes[0], {}
+    extent = expr.product(tuple(axis.extent for axis in axes))
+    _, high = expr.bounds(extent)
+    sym = Sym("*".join(axis.sym.name for axis in axes), 0, None if high is None else max(0, high - 1))
+    bindings: dict[Sym, Dim] = {}
+    inner: Dim = 1
+    for number in reversed(range(len(axes))):
+        place = sym // inner
+        bindings[axes[number].sym] = place if number == 0 else place % axes[number].extent
+        inner = inner * axes[number].extent
+    return Axis(sym, extent), bindings
+
+
+def _stays_linear(
+    sym: Sym, step: dict[Sym, Dim], stores: Sequence[Access], bodies: Sequence[Scalar], bindings: dict[Sym, Dim]
+) -> bool:
+    combined = {old: expr.substitute(value, step) for old, value in bindings.items()} | step
+    touched = frozenset(combined)
+    for body in bodies:
+        if _uses_index_value(body, touched):
+            return False
+        for load in loads_in(body):
+            if not _is_linear_access(load, combined, sym):
+                return False
+    return all(_is_linear(offset(b.shape, tuple(expr.substitute(i, combined) for i in p)), sym) for b, p in stores)
+
+
+def _is_linear_access(load: Load, bindings: dict[Sym, Dim], sym: Sym) -> bool:
+    assert isinstance(load.source, Buffer)
+    indices: list[Dim] = []
+    for index in load.indices:
+        if not isinstance(index, (int, expr.Expr)):
+            return False
+        indices.append(expr.substitute(index, bindings))
+    return _is_linear(offset(load.source.shape, tuple(indices)), sym)
+
+
+def _is_linear(value: Dim, sym: Sym) -> bool:
+    return expr.try_linear(value, frozenset({sym})) is not None
+
+
+def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
+    """Whether the value (not just the address) depends on one of the symbols."""
+
+    match scalar:
+        case Index(value):
+            return bool(expr.symbols(value) & symbols)
+        case Apply(_, arguments):
+            return any(_uses_index_value(argument, symbols) for argument in arguments)
+        case Select(condition, then, otherwise):
+            return any(_uses_index_value(part, symbols) for part in (condition, then, otherwise))
+        case Cast(value):
+            return _uses_index_value(value, symbols)
+        case _:
+            return False
+
+
+def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:
+    """The axis whose vectors cost least: contiguous loads are cheap, equal ones free, others one load per lane."""
+    costs = [_vector_cost(axis, stores, bodies, lanes) for axis in axes]
+    return min(range(len(axes)), key=lambda number: (costs[number], -number)) if axes else -1
+
+
+def _vector_cost(axis: Axis, stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> float:
+    """Memory operations per element, were this axis in vectors."""
+    accesses = [(load.source, load.indices) for body in bodies for load in loads_in(body)]
+    total = 0.0
+    for buffer, indices in [*accesses, *stores]:
+        assert isinstance(buffer, Buffer)
+        plain = [index for index in indices if isinstance(index, (int, expr.Expr))]
+        stride = access_stride(buffer, tuple(plain), axis.sym) if len(plain) == len(indices) else None
+        total += 0.5 / lanes if stride == 0 else 1.0 / lanes if stride == 1 else 1.0
+    extent = axis.extent
+    # A short axis leaves lanes empty.
+    filled = 1.0 if not isinstance(extent, int) else extent / (-(-extent // lanes) * lanes) if extent else 1.0
+    return total / max(filled, 1e-9)
+
+
+def access_stride(buffer: Buffer, indices: tuple[Dim, ...], sym: Sym) -> int | None:
+    """How far the address moves per step of `sym`, in elements; None if that is not one number."""
+    linear = expr.try_linear(offset(buffer.shape, indices), frozenset({sym}))
+    return None if linear is None else linear[0].get(sym, 0)

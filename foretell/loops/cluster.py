@@ -1,0 +1,89 @@
+"""Which stages share one loop nest: neighbours that agree on their outer axes, where that costs no cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Buffer, Load, Scalar
+from foretell.loops.nodes import loads_in, scalar_symbols
+from foretell.loops.stages import TensorStage
+
+STACK_BYTES = 64 << 10
+"""The largest temporary that a kernel keeps on its stack."""
+REREAD_BYTES = 64 << 10
+"""The most that stages sharing outer loops may read again in each iteration: it should stay in the nearest caches."""
+LEAST_PARALLEL = 16
+"""Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    stages: tuple[TensorStage, ...]
+    depth: int
+    """Outer axes that all stages share."""
+
+
+def cluster_stages(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[Cluster]:
+    """Greedy runs of stages; a stage joins the run before it if they share enough outer iterations."""
+    clusters: list[Cluster] = []
+    for stage in stages:
+        if clusters:
+            joined = (*clusters[-1].stages, stage)
+            depth = _shared_depth(joined)
+            if depth and _is_worth_sharing(joined, depth, kept):
+                clusters[-1] = Cluster(joined, depth)
+                continue
+        clusters.append(Cluster((stage,), len(stage.axes)))
+    return clusters
+
+
+def _shared_depth(stages: tuple[TensorStage, ...]) -> int:
+    """The number of leading axes on which all stages agree and read one another at the same point."""
+    depth = min(len(stage.axes) for stage in stages)
+    for position in range(depth):
+        if len({stage.axes[position].extent for stage in stages}) != 1:
+            depth = position
+            break
+    own = {stage.buffer for stage in stages}
+    for stage in stages:
+        if any(index != axis.sym for index, axis in zip(stage.place, stage.axes, strict=True)):
+            return 0
+        for load in loads_in(stage.body):
+            if load.source in own:
+                same = [index == axis.sym for index, axis in zip(load.indices, stage.axes, strict=False)]
+                depth = min(depth, [*same, False].index(False))
+    return depth
+
+
+def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozenset[Buffer]) -> bool:
+    if all(depth == len(stage.axes) for stage in stages):
+        return True
+    outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
+    if isinstance(outer, int) and outer < LEAST_PARALLEL:
+        return False
+    if any(_reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in loads_in(stage.body)):
+        return False
+    return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
+
+
+def _reread_bytes(load: Load, stage: TensorStage, depth: int) -> int:
+    """What each iteration of a shared loop reads again: the weights of a matrix product, not the row it works on."""
+    used = frozenset(sym for index in load.indices for sym in _index_symbols(index))
+    if all(axis.sym in used or axis.extent == 1 for axis in stage.axes[:depth]):
+        return 0
+    inner = [axis.extent for axis in (*stage.axes[depth:], *stage.reduction_axes) if axis.sym in used]
+    return prod(extent for extent in inner if isinstance(extent, int)) * load.dtype.itemsize
+
+
+def _index_symbols(index: Dim | Scalar) -> frozenset[Sym]:
+    return expr.symbols(index) if isinstance(index, (int, expr.Expr)) else scalar_symbols(index)
+
+
+def _fits_the_stack(stage: TensorStage, depth: int) -> bool:
+    sizes = [axis.extent for axis in stage.axes[depth:]]
+    if not all(isinstance(size, int) for size in sizes):
+        return False
+    return prod(int(size) for size in sizes if isinstance(size, int)) * stage.buffer.dtype.itemsize <= STACK_BYTES
