@@ -22,8 +22,9 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 from onnx.defs import OpSchema
 
-from foretell.frontend.import_onnx import NEWEST_OPSET, import_onnx
+from foretell.frontend.import_onnx import import_onnx
 from foretell.frontend.operators import IMPORTERS
+from foretell.frontend.opsets import NEWEST_OPSET
 from foretell.frontend.reference_node import has_reference
 from foretell.integrations import onnx_backend
 from foretell.report.check import STATUSES

@@ -7,8 +7,8 @@ A result is at most 4 units in the last place from the true value, in float32 an
 denormal arguments and results included; `docs/vector-math.md` lists the errors measured. Infinities, NaN and signed
 zeros follow IEEE 754. A lane's result does not depend on how many lanes there are.
 
-The code is straight: special cases are selects, and there are neither tables nor gathers. Two things leave the line:
-angles too huge for the fast reduction, and fmod with a quotient of more than 53 bits.
+The code is straight: special cases are selects, and nothing is gathered from tables. Two things leave the line: angles
+too huge for the fast reduction, which read words of 2/pi out of line, and the loops of fmod and of integer powers.
 
 The methods are in `math_exponential`, `math_logarithm`, `math_trigonometry` (with `math_reduction`) and `math_power`,
 their polynomials in `math_coefficients`.

@@ -11,8 +11,7 @@ Everything unsupported is collected and reported at once. Limits are checked on 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
@@ -20,13 +19,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, defs
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, defs
 from onnx.checker import ValidationError
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
 from foretell.frontend.check_functions import FunctionKey, check_functions, function_called, functions_of, node_weight
 from foretell.frontend.functions import try_function_body
+from foretell.frontend.input_types import check_type, check_value, input_type
 from foretell.frontend.mapped_files import quoted
 from foretell.frontend.onnx_node import (
     OnnxNode,
@@ -37,6 +37,8 @@ from foretell.frontend.onnx_node import (
 )
 from foretell.frontend.onnx_types import DTYPE_OF_ONNX, dims_of_proto, named_dim
 from foretell.frontend.operators import IMPORTERS
+from foretell.frontend.opsets import OLDEST_OPSET, is_unchanged, model_opsets, opsets_of
+from foretell.frontend.order_nodes import location_of, order_nodes, shortened
 from foretell.frontend.parameters import Parameters, count_parameters
 from foretell.frontend.read_onnx import StoredModel, read_onnx
 from foretell.frontend.reference_node import NO_DEFINITION, has_reference, make_reference_node
@@ -45,34 +47,26 @@ from foretell.graph.build import Builder
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node, Value
 from foretell.graph.optable import OPS
-from foretell.ir import dtypes, expr
+from foretell.ir import expr
 from foretell.ir.dtypes import BOOL
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import TensorType, definition_points
 from foretell.support.errors import (
     ConstantTooLarge,
-    CyclicGraph,
     DuplicateName,
     EvaluationError,
     InvalidModel,
     InvalidNode,
-    InvalidShape,
     LimitExceeded,
     NestingTooDeep,
-    RankTooHigh,
-    TensorTooLarge,
     TooManyNodes,
     TooManyOperands,
-    UnreadableModel,
     UnsupportedOperators,
-    UnsupportedOpset,
     UnsupportedType,
     UsageError,
 )
 from foretell.support.limits import DEFAULT_LIMITS, Limits
-from foretell.support.printable import printable
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 28
 BAD_NODE = (ValueError, TypeError, LookupError, ArithmeticError, InferenceError, ValidationError)
 """What importers and inference raise when a node's attributes or operands make no sense."""
 SMALL_ELEMENTS = 4096
@@ -85,8 +79,6 @@ REPEATS = 8
 """How often the import of a loop's body may be repeated, on average over the model, to find the types it keeps."""
 COPIED_BYTES = 16 << 20
 """Attributes that may be copied again and again, by functions that hold operators without a definition of ours."""
-LONGEST_NAME = 100
-"""Names from a model are cut to this length where they are only there to be read: one may be a gigabyte long."""
 
 SPECIALISING_ELEMENTS = 64
 """Inputs up to this size, of rank 0 or 1, may be ones that the shapes of a model hang on: axes, sizes, counts."""
@@ -148,7 +140,7 @@ def import_onnx(
     proto = stored.proto
     functions = functions_of(proto)
     model = _Model(stored, limits, functions, check_functions(proto, functions, limits))
-    scope = Scope(model, Builder(shortened(proto.graph.name) or "model"), _model_opsets(proto))
+    scope = Scope(model, Builder(shortened(proto.graph.name) or "model"), model_opsets(proto))
     scope.import_inputs(proto.graph, shapes or {}, values or {})
     inputs = tuple(scope.builder.inputs)
     outputs = scope.import_body(proto.graph)
@@ -164,43 +156,6 @@ def import_onnx(
         parameters=count_parameters(proto),
         specialising=tuple(value.name for value in inputs if value.name in model.specialising),
     )
-
-
-def _model_opsets(proto: ModelProto) -> dict[str, int]:
-    if not proto.opset_import:
-        raise UnsupportedOpset(
-            "the model does not say which operator set it uses",
-            expected=f"opset {OLDEST_OPSET} to {NEWEST_OPSET}",
-            got="none",
-            hint="the file is damaged: export it again",
-        )
-    return _opsets(proto.opset_import)
-
-
-def _opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Version by domain, that of the default domain being one we read.
-
-    A function body may use operators of the default domain without importing it.
-    """
-    versions: dict[str, int] = {}
-    for entry in imports:
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if versions.setdefault(domain, entry.version) != entry.version:
-            raise DuplicateName(
-                f"the operator set of domain {quoted(entry.domain)} is imported twice",
-                expected="one version",
-                got=f"{versions[domain]} and {entry.version}",
-                hint="export the model again",
-            )
-    version = versions.setdefault("", NEWEST_OPSET)
-    if not 1 <= version <= NEWEST_OPSET:
-        raise UnsupportedOpset(
-            "the model uses an operator set that foretell does not read",
-            expected=f"opset {OLDEST_OPSET} to {NEWEST_OPSET}",
-            got=f"opset {version}",
-            hint="export again with another opset, or convert with onnx.version_converter",
-        )
-    return versions
 
 
 @dataclass(slots=True)
@@ -401,10 +356,10 @@ class Scope:
                         hint="`foretell check` lists the inputs",
                     )
         bound: dict[Sym, Dim] = {}
-        types = [self._input_type(info, shapes.get(info.name), bound) for info in inputs]
+        types = [input_type(info, shapes.get(info.name), bound, self.model.limits) for info in inputs]
         for info, type in zip(inputs, types, strict=True):
             if info.name in values:
-                _check_value(info.name, type, values[info.name], bound)
+                check_value(info.name, type, values[info.name], bound)
         for info, type in zip(inputs, types, strict=True):
             if info.name in values:
                 self.define(info.name, self.builder.constant(np.array(values[info.name], order="C"), info.name))
@@ -414,73 +369,6 @@ class Scope:
             self.define(info.name, value)
             if _may_specialise(value.type):
                 self.origins[value] = frozenset([value.name])
-
-    def _input_type(
-        self, info: ValueInfoProto, wish: Sequence[int | str | None] | None, bound: dict[Sym, Dim]
-    ) -> TensorType:
-        type = self.value_type(info, rank_if_unknown=None if wish is None else len(wish))
-        if wish is None:
-            return type
-        if len(wish) != type.rank:
-            raise UsageError(
-                f"shapes gives {info.name!r} the wrong number of dimensions",
-                expected=str(type),
-                got=str(tuple(wish)),
-                hint="give one number per dimension",
-            )
-        shape: list[Dim] = []
-        for dim, wanted in zip(type.shape, wish, strict=True):
-            new = dim if wanted is None else named_dim(wanted) if isinstance(wanted, str) else wanted
-            if isinstance(new, int) and (new < 0 or (isinstance(dim, int) and new != dim)):
-                raise UsageError(
-                    f"shapes contradicts the model's input {info.name!r}",
-                    expected=str(type),
-                    got=str(tuple(wish)),
-                    hint="only dimensions that are symbolic in the model can be bound",
-                )
-            if isinstance(dim, Sym) and bound.setdefault(dim, new) != new:
-                raise UsageError(
-                    f"shapes binds the dimension {dim} to two numbers",
-                    expected=f"{dim} = {bound[dim]}",
-                    got=str(new),
-                    hint="dimensions of one name are equal in all inputs",
-                )
-            shape.append(new)
-        return replace(type, shape=tuple(shape))
-
-    def value_type(self, info: ValueInfoProto, rank_if_unknown: int | None = None) -> TensorType:
-        """The declared type of an input."""
-        kind = info.type.WhichOneof("value")
-        tensor = info.type.tensor_type
-        if kind != "tensor_type" or tensor.elem_type not in DTYPE_OF_ONNX:
-            raise UnsupportedType(
-                f"the input {info.name!r} is not a tensor of numbers",
-                expected="a dense tensor of a numeric or boolean type",
-                got=kind or "no type"
-                if kind != "tensor_type"
-                else onnx.TensorProto.DataType.Name(tensor.elem_type)
-                if tensor.elem_type in onnx.TensorProto.DataType.values()
-                else f"element type {tensor.elem_type}",
-                hint="strings, sequences, maps and optionals are not supported",
-            )
-
-        def symbol(name: str, position: int) -> Dim:
-            return named_dim(name) if name else named_dim(f"{info.name}_{position}")
-
-        if not tensor.HasField("shape"):
-            if rank_if_unknown is None:
-                raise UnsupportedType(
-                    f"the rank of input {info.name!r} is not known",
-                    expected="an input with a shape, whose dimensions may be symbolic",
-                    got="no shape",
-                    hint=f"bind it: shapes={{{info.name!r}: (1, 3, 224, 224)}}",
-                )
-            dims = tuple(symbol("", position) for position in range(rank_if_unknown))
-        else:
-            dims = dims_of_proto(tensor.shape, symbol)
-        type = TensorType(DTYPE_OF_ONNX[tensor.elem_type], dims)
-        self.check_type(type, info.name)
-        return type
 
     def import_body(self, graph: GraphProto) -> list[Value] | None:
         """Initializers, then nodes; the outputs, or None if one of them depends on something unsupported."""
@@ -515,45 +403,14 @@ class Scope:
 
     def import_nodes(self, nodes: Sequence[NodeProto]) -> None:
         self.model.count_nodes(sum(node_weight(node, self.depth > 0) for node in nodes))
-        for proto in self._ordered(nodes):
+        for proto in order_nodes(nodes, self.prefix):
             self.import_node(proto)
-
-    def _ordered(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
-        """The nodes in an order where definitions come before uses; ONNX demands it, some exporters forget."""
-        producer = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-        needs = [[producer[name] for name in free_names(node) if name in producer] for node in nodes]
-        if all(max(before, default=-1) < number for number, before in enumerate(needs)):
-            return list(nodes)
-        order: list[int] = []
-        missing = [len(set(before)) for before in needs]
-        users: list[set[int]] = [set() for _ in nodes]
-        for number, before in enumerate(needs):
-            for need in before:
-                users[need].add(number)
-        ready = deque(number for number, count in enumerate(missing) if count == 0)
-        while ready:
-            number = ready.popleft()
-            order.append(number)
-            for user in sorted(users[number]):
-                missing[user] -= 1
-                if missing[user] == 0:
-                    ready.append(user)
-        if len(order) < len(nodes):
-            stuck = next(number for number, count in enumerate(missing) if count)
-            raise CyclicGraph(
-                "the graph has a cycle",
-                where=_location(nodes[stuck], self.prefix),
-                expected="an acyclic graph",
-                got="a node that depends on its own output",
-                hint="the file is damaged, or was made to do harm",
-            )
-        return [nodes[number] for number in order]
 
     # --- nodes ---
 
     def import_node(self, proto: NodeProto) -> None:
         """Import one node and bind its outputs."""
-        location = _location(proto, self.prefix)
+        location = location_of(proto, self.prefix)
         self._check_operands(proto, location)
         outer_location, outer_hint = self.builder.location, self.builder.hint
         self.builder.location = location
@@ -672,7 +529,7 @@ class Scope:
         reports: bool = False,
     ) -> tuple[Value | None, ...]:
         """Import a function's body in place of a call; `reports` says whether its nodes are the model's own."""
-        scope = Scope(self.model, self.builder, _opsets(function.opset_import), depth=self.depth + 1)
+        scope = Scope(self.model, self.builder, opsets_of(function.opset_import), depth=self.depth + 1)
         scope.known, scope.constant_values, scope.origins = self.known, self.constant_values, self.origins
         scope.prefix, scope.reports = f"{self.builder.location}/", reports
         scope.attributes = {default.name: default for default in function.attribute_proto} | dict(attributes)
@@ -731,7 +588,7 @@ class Scope:
         # Exporters have written deprecated operators (GroupNormalization of opset 18); their meaning is still known.
         if schema.deprecated and (domain, proto.op_type) not in IMPORTERS:
             raise Unsupported(f"deprecated in opset {version}")
-        if not domain and version < OLDEST_OPSET and not _is_unchanged(schema):
+        if not domain and version < OLDEST_OPSET and not is_unchanged(schema):
             raise Unsupported(f"its meaning in opset {version} differs from that in opset {OLDEST_OPSET}")
         return schema
 
@@ -788,34 +645,7 @@ class Scope:
 
     def check_type(self, type: TensorType, where: str, constant: bool = False) -> None:
         """Refuse a type that breaks a limit or makes no sense; nothing of it exists yet."""
-        limits = self.model.limits
-        if type.rank > limits.rank:
-            raise RankTooHigh(
-                "a tensor has too many dimensions",
-                where=where,
-                expected=f"rank at most {limits.rank}",
-                got=f"rank {type.rank}",
-                hint="raise Limits.rank if you trust the file",
-            )
-        if any(isinstance(dim, int) and not 0 <= dim < 1 << 62 for dim in type.shape):
-            raise InvalidShape(
-                "a dimension is negative or overflows",
-                where=where,
-                expected="dimensions from 0 to 2**62",
-                got=str(type),
-                hint="the file is damaged, or was made to do harm",
-            )
-        smallest = prod(max(0, expr.bounds(dim)[0] or 0) for dim in type.shape) * type.dtype.itemsize
-        limit = limits.constant_bytes if constant else limits.tensor_bytes
-        if smallest > limit:
-            kind, name = (ConstantTooLarge, "constant_bytes") if constant else (TensorTooLarge, "tensor_bytes")
-            raise kind(
-                "a tensor computed from constants alone is too large" if constant else "a tensor is too large",
-                where=where,
-                expected=f"at most {limit} bytes",
-                got=f"{type}, {smallest} bytes",
-                hint=f"raise Limits.{name} if you trust the file",
-            )
+        check_type(type, where, self.model.limits, constant)
 
     def _fold_small_constants(self, start: int) -> None:
         """Compute small nodes whose inputs are all constant, so that later shapes can depend on them."""
@@ -867,55 +697,6 @@ class Scope:
 
 def _may_specialise(type: TensorType) -> bool:
     return type.rank <= 1 and type.is_static and prod(type.static_shape) <= SPECIALISING_ELEMENTS
-
-
-def _check_value(name: str, type: TensorType, array: Array, bound: dict[Sym, Dim]) -> None:
-    """Raise `UsageError` unless an array has the type of an input; symbolic dimensions are bound to what it has."""
-    fits = dtypes.try_from_numpy(array.dtype) == type.dtype and array.ndim == type.rank
-    for dim, extent in zip(type.shape, array.shape, strict=False):
-        wanted = bound.setdefault(dim, extent) if isinstance(dim, Sym) else expr.substitute(dim, bound)
-        fits = fits and wanted == extent
-    if not fits:
-        raise UsageError(
-            f"values gives the input {name!r} something of another type",
-            expected=str(type),
-            got=f"{array.dtype}{list(array.shape)}",
-            hint="`foretell check` lists the types of inputs",
-        )
-
-
-def _is_unchanged(schema: OpSchema) -> bool:
-    """Whether an operator of an old opset still means the same in the oldest one we read."""
-    try:
-        return defs.get_schema(schema.name, OLDEST_OPSET, schema.domain).since_version == schema.since_version
-    except defs.SchemaError:
-        return False
-
-
-def free_names(node: NodeProto) -> list[str]:
-    """The names a node reads, those that its subgraphs take from outside included."""
-    names = [name for name in node.input if name]
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-            own |= {name for inner in graph.node for name in inner.output}
-            names += [name for inner in graph.node for name in free_names(inner) if name not in own]
-            names += [info.name for info in graph.output if info.name not in own]
-    return names
-
-
-def _location(proto: NodeProto, prefix: str) -> str:
-    """How errors and reports name a node: its name, or its operator and first output."""
-    output = next((name for name in proto.output if name), "")
-    return prefix[-2 * LONGEST_NAME :] + (shortened(proto.name) or f"{shortened(proto.op_type)}({shortened(output)})")
-
-
-def shortened(name: str) -> str:
-    """A name as it may stand in a report: of bounded length, on one line."""
-    if not isinstance(name, str):  # protobuf's answer to text that is not UTF-8, in a ModelProto that we did not read
-        raise UnreadableModel("a name is not text", expected="UTF-8", got=quoted(repr(name)), hint="export it again")
-    short = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
-    return short if short.isprintable() else printable(short.replace("\n", " "))
 
 
 def _first_line(failure: BaseException) -> str:

@@ -20,7 +20,7 @@ from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from foretell.compiler import compile, import_model, simplify
-from foretell.frontend.import_onnx import NEWEST_OPSET
+from foretell.frontend.opsets import NEWEST_OPSET
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array
 from foretell.support.errors import InputError, ModelError, UsageError
