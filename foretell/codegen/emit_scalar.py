@@ -287,7 +287,8 @@ class ScalarEmitter:
             case "shl" | "shr":
                 return self._shift(op, values[0], values[1], signed, dtype.bits)
             case "pow":
-                return self._power(*values)
+                name = "ipow" if signed else "upow"
+                return build.call(math_function(self.module, name, first.type), values)
             case "isnan" | "isinf":
                 return self.splat(ir.Constant(I1, 0), lanes_of(first))
             case _:
@@ -341,19 +342,6 @@ class ScalarEmitter:
             return build.ashr(left, amount)
         shifted = build.shl(left, amount) if op == "shl" else build.lshr(left, amount)
         return build.select(far, self.number(0, left), shifted)
-
-    def _power(self, base: ir.Value, exponent: ir.Value) -> ir.Value:
-        """Square and multiply over the six low bits of the exponent; a larger one overflows any base beyond 1."""
-        build = self.builder
-        result, square = self.number(1, base), base
-        for bit in range(6):
-            odd = build.and_(build.lshr(exponent, self.number(bit, exponent)), self.number(1, exponent))
-            taken = build.icmp_unsigned("!=", odd, self.number(0, odd))
-            result = build.select(taken, build.mul(result, square), result)
-            square = build.mul(square, square)
-        negative = build.icmp_signed("<", exponent, self.number(0, exponent))
-        inverse = build.select(build.icmp_signed("==", base, self.number(1, base)), base, self.number(0, base))
-        return build.select(negative, inverse, result)
 
     # --- reductions ---
 

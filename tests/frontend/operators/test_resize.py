@@ -102,7 +102,9 @@ def test_resize(node: SingleNode) -> None:
         # A tie may round either way.
         assert np.abs(found[0].astype(int) - expected[0]).max() <= 1
     else:
-        assert_near(found, expected, 5e-3 if found[0].dtype == np.float16 else 1e-4)
+        # The reference computes coordinates in float32: its weights, and so its error, are of the scale of the data.
+        scale = max(1.0, float(np.abs(expected[0]).max()))
+        assert_near(found, expected, 5e-3 if found[0].dtype == np.float16 else 1e-4 * scale)
 
 
 def test_the_middle_of_three() -> None:
