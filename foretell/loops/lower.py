@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Apply, Axis, Buffer, Load, Scalar
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.axes import access_stride, collapse, join_axes, vector_axis
 from foretell.loops.cluster import Cluster, cluster_stages
 from foretell.loops.nodes import (
@@ -22,6 +22,7 @@ from foretell.loops.nodes import (
     Allocate,
     Block,
     For,
+    Guard,
     Kernel,
     Statement,
     Store,
@@ -41,6 +42,8 @@ ENOUGH_TASKS = 128
 """Tasks that divide evenly enough among the threads of any machine we know."""
 COLUMN_BLOCK = 128
 """Columns of a transposition done before the next rows: as many pages as the first level of a TLB holds twice."""
+ROW_BLOCKS = 8
+"""Blocks of rows of a transposition that one task takes."""
 ROW_BLOCK = 512
 """Columns of a reduction of rows that one task takes."""
 REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -310,7 +313,7 @@ def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -
     """Square blocks, where elements that are neighbours in the source lie far apart in the result.
 
     before: for u: for v: y[u, v] = x[v, u]
-    after:  for V parallel: for U: for v vector: for u < lanes unroll: y[U + u, V + v] = x[V + v, U + u]
+    after:  for U, V parallel: for U: for v vector: for u < lanes unroll: y[U + u, V + v] = x[V + v, U + u]
 
     The innermost loops load rows of x and transpose them in registers (codegen). Declines when no single axis has all
     strided loads in a row, or a side is shorter than a block.
@@ -327,12 +330,17 @@ def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -
     extent = expr.minimum(column.extent - blocks.sym * COLUMN_BLOCK, COLUMN_BLOCK)
     columns = {column.sym: blocks.sym * COLUMN_BLOCK + inside}
     whole, left = divmod(int(row.extent), side) if isinstance(row.extent, int) else (0, 0)
-    number, lane = Sym(f"{row.sym.name}.b", 0, max(0, whole - 1)), Sym(f"{row.sym.name}.j", 0, side - 1)
-    full = substitute_statement(store, {**columns, row.sym: number * side + lane})
+    chunks = Axis(Sym(f"{row.sym.name}.b", 0), -(-whole // ROW_BLOCKS))
+    number, lane = Sym(f"{row.sym.name}.i", 0, ROW_BLOCKS - 1), Sym(f"{row.sym.name}.j", 0, side - 1)
+    start = chunks.sym * ROW_BLOCKS
+    full = substitute_statement(store, {**columns, row.sym: (start + number) * side + lane})
     last = substitute_statement(store, {**columns, row.sym: lane + whole * side})
-    main = For(number, whole, "serial", For(inside, extent, "vector", For(lane, side, "unroll", full)))
+    in_chunk = expr.minimum(whole - start, ROW_BLOCKS)
+    main = For(number, in_chunk, "serial", For(inside, extent, "vector", For(lane, side, "unroll", full)))
     tail = For(lane, left, "serial", For(inside, extent, "vector", last))
-    return _outer_loops((*rest, blocks), Block((main, tail) if left else (main,)), stage.points)
+    is_last = Apply("eq", (Index(chunks.sym), Index(chunks.extent - 1)))
+    body = Block((main, Guard(is_last, tail))) if left else main
+    return _outer_loops((*rest, chunks, blocks), body, stage.points)
 
 
 def _transposed_axes(axes: tuple[Axis, ...], stage: TensorStage) -> tuple[Axis, Axis] | None:
