@@ -24,6 +24,7 @@ from foretell.codegen.types import (
 )
 from foretell.codegen.vector_math import MATH_FUNCTIONS, math_function
 from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, DType
+from foretell.ir.tensor_expr import REDUCTION_OPERATIONS
 
 CONTRACT = ("contract",)
 """Lets LLVM fuse a multiplication and an addition, and nothing else."""
@@ -346,8 +347,7 @@ class ScalarEmitter:
     # --- reductions ---
 
     def combine(self, reduction: str, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
-        op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[reduction]
-        return self.apply(op, [left, right], dtype)
+        return self.apply(REDUCTION_OPERATIONS[reduction], [left, right], dtype)
 
     def across(self, reduction: str, value: ir.Value, dtype: DType) -> ir.Value:
         """All lanes combined into one, halving the vector each time: a fixed order, whatever the machine."""

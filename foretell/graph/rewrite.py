@@ -8,7 +8,7 @@ the node. What is no longer used is dropped at the end. If no rule fired, the sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
@@ -126,22 +126,3 @@ def drop_unused(graph: Graph) -> Graph:
     if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
         return graph
     return replace(graph, nodes=tuple(reversed(kept)), constants=MappingProxyType(constants))
-
-
-def topological(nodes: Iterable[Node], available: Iterable[Value]) -> list[Node] | None:
-    """The nodes in an order in which every input stands before its use, or None if there is no such order."""
-    ready = set(available)
-    waiting = list(nodes)
-    order: list[Node] = []
-    while waiting:
-        rest: list[Node] = []
-        for node in waiting:
-            if all(value in ready for value in node.present_inputs):
-                order.append(node)
-                ready.update(node.outputs)
-            else:
-                rest.append(node)
-        if len(rest) == len(waiting):
-            return None
-        waiting = rest
-    return order

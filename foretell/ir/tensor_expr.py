@@ -184,7 +184,9 @@ UNARY = frozenset(
 """One argument. round goes to even; `not` is bitwise on integers; `bits` reads a float as an integer, or back."""
 PRIMITIVES = ARITHMETIC | BITWISE | COMPARISONS | UNARY
 
-REDUCTIONS = frozenset({"sum", "prod", "max", "min"})
+REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""Each kind of reduction, and the primitive that combines two of its values."""
+REDUCTIONS = frozenset(REDUCTION_OPERATIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,8 @@ from foretell.graph.interpret import FUNCTIONS, convert, evaluate_dim
 from foretell.graph.nodes import Array
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
-from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
+from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
 from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store
-
-COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-"""The primitive that a reduction applies."""
 
 
 def interpret(kernels: Sequence[Kernel], arrays: Mapping[str, Array], symbols: Mapping[Sym, int]) -> dict[str, Array]:
@@ -65,7 +62,7 @@ def _run(statement: Statement, state: _State) -> None:
         case Accumulate(buffer, indices, reduction, value):
             place, added = _place(buffer, indices, state), _value(value, state)
             array = state.arrays[buffer]
-            array[place] = FUNCTIONS[COMBINE[reduction]](np.asarray(array[place]), added)
+            array[place] = FUNCTIONS[REDUCTION_OPERATIONS[reduction]](np.asarray(array[place]), added)
         case Guard(condition, body):
             if _value(condition, state):
                 _run(body, state)

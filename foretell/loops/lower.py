@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
+from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.axes import access_stride, collapse, join_axes, vector_axis
 from foretell.loops.cluster import Cluster, cluster_stages
 from foretell.loops.nodes import (
@@ -46,7 +46,6 @@ ROW_BLOCKS = 8
 """Blocks of rows of a transposition that one task takes."""
 ROW_BLOCK = 512
 """Columns of a reduction of rows that one task takes."""
-REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
