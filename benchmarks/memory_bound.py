@@ -100,7 +100,7 @@ def cases(megabytes: int) -> Iterator[Case]:
 def our_runner(case: Case, feeds: dict[str, np.ndarray], threads: int) -> Callable[[], object]:
     model = foretell.compile(case.model(), threads=threads)
     outputs = model.run(feeds)
-    return lambda: model.run(feeds, out=outputs)
+    return model.bind(feeds, outputs)
 
 
 def their_runner(case: Case, feeds: dict[str, np.ndarray], threads: int) -> Callable[[], object]:

@@ -12,6 +12,7 @@ wider than a register give LLVM independent chains to interleave.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -181,12 +182,25 @@ class _Register:
 
 
 @dataclass(slots=True)
+class _Flags:
+    """A slot with so many flags."""
+
+    slot: ir.Value
+    count: int
+
+
+@dataclass(slots=True)
 class _Partial:
-    """Per-lane partial results of a reduction over the current vector loop."""
+    """Per-lane partial results of a reduction over the current vector loop.
+
+    A float maximum or minimum is kept apart from the NaNs that were seen (`unordered`): together they take one
+    instruction and a half a register, where passing NaN on takes four.
+    """
 
     slot: ir.Value
     type: ir.Type
     reduction: str
+    unordered: _Flags | None = None
 
 
 @dataclass(slots=True)
@@ -348,7 +362,16 @@ class _LoopEmitter:
         start = identity(reduction, buffer.dtype)
         constant = self.scalar.splat(self.scalar.constant(start.value, start.dtype), lanes)
         self.builder.store(constant, slot)
-        return _Partial(slot, type, reduction)
+        is_extreme = reduction in ("max", "min") and buffer.dtype.is_float
+        # A comparison tells whether either side is NaN, so that one looks at two registers.
+        count = lanes // 2 if lanes * buffer.dtype.itemsize > self.vector_bytes else lanes
+        return _Partial(slot, type, reduction, self._clear_flags(count) if is_extreme else None)
+
+    def _clear_flags(self, count: int) -> _Flags:
+        type = widened(I1, count)
+        flags = _Flags(self._entry_alloca(type), count)
+        self.builder.store(ir.Constant(type, None), flags.slot)
+        return flags
 
     def _narrowed(self, partials: dict[Buffer, _Partial], wide: int, lanes: int) -> dict[Buffer, _Partial]:
         """Fold wide partial results into single vectors, so that the rest of the loop can go on with those."""
@@ -358,11 +381,23 @@ class _LoopEmitter:
             parts = [self._part(value, first, lanes) for first in range(0, wide, lanes)]
             while len(parts) > 1:
                 pairs = zip(parts[::2], parts[1::2], strict=True)
-                parts = [self.scalar.combine(partial.reduction, a, b, buffer.dtype) for a, b in pairs]
+                parts = [self._combined(partial, buffer, a, b) for a, b in pairs]
             type = parts[0].type
             slot = self._entry_alloca(type)
             self.builder.store(parts[0], slot)
-            narrow[buffer] = _Partial(slot, type, partial.reduction)
+            unordered = partial.unordered and self._narrowed_flags(partial.unordered, lanes)
+            narrow[buffer] = _Partial(slot, type, partial.reduction, unordered)
+        return narrow
+
+    def _narrowed_flags(self, wide: _Flags, lanes: int) -> _Flags:
+        value = self.builder.load(wide.slot, typ=widened(I1, wide.count))
+        parts = (
+            [self._part(value, first, lanes) for first in range(0, wide.count, lanes)]
+            if lanes < wide.count
+            else [value]
+        )
+        narrow = self._clear_flags(lanes)
+        self.builder.store(functools.reduce(self.builder.or_, parts), narrow.slot)
         return narrow
 
     def _part(self, value: ir.Value, first: int, lanes: int) -> ir.Value:
@@ -373,7 +408,11 @@ class _LoopEmitter:
 
     def _join_partial(self, buffer: Buffer, partial: _Partial) -> None:
         value = self.builder.load(partial.slot, typ=partial.type)
-        total = self.scalar.across(partial.reduction, value, buffer.dtype)
+        total = self.scalar.across(lambda low, high: self._combined(partial, buffer, low, high), value)
+        if partial.unordered:
+            flags = self.builder.load(partial.unordered.slot, typ=widened(I1, partial.unordered.count))
+            seen = self._any(flags) if is_vector(flags) else flags
+            total = self.builder.select(seen, self.scalar.number(float("nan"), total), total)
         register = self.registers[buffer]
         old = self.builder.load(register.slot, typ=register.type)
         self.builder.store(self.scalar.combine(partial.reduction, old, total, buffer.dtype), register.slot)
@@ -385,10 +424,29 @@ class _LoopEmitter:
         added = self._product_sum(reduction, value, old)
         if added is None:
             new = self.scalar.splat(self.value(value), lanes_of(old))
-            added = self.scalar.combine(reduction, old, new, buffer.dtype)
+            if partial and partial.unordered:
+                added = self.scalar.combine_ordered(reduction, new, old)
+                self._flag_unordered(partial.unordered, new)
+            else:
+                added = self.scalar.combine(reduction, old, new, buffer.dtype)
         if partial and self.mask is not None and is_vector(old):
             added = self.builder.select(self.mask, added, old)
         self.builder.store(added, slot)
+
+    def _combined(self, partial: _Partial, buffer: Buffer, left: ir.Value, right: ir.Value) -> ir.Value:
+        if partial.unordered:
+            return self.scalar.combine_ordered(partial.reduction, left, right)
+        return self.scalar.combine(partial.reduction, left, right, buffer.dtype)
+
+    def _flag_unordered(self, flags: _Flags, value: ir.Value) -> None:
+        """Note which lanes are NaN, or, where there are half as many flags, which are in either half."""
+        build, half = self.builder, lanes_of(value) // 2
+        sides = (value, value) if flags.count > half else (self._part(value, 0, half), self._part(value, half, half))
+        found = build.fcmp_unordered("uno", *sides)
+        if self.mask is not None and is_vector(value):
+            found = build.and_(found, self.mask)
+        old = build.load(flags.slot, typ=widened(I1, flags.count))
+        build.store(build.or_(old, found), flags.slot)
 
     def _product_sum(self, reduction: str, value: Scalar, old: ir.Value) -> ir.Value | None:
         """A fused multiply-add, for a float sum of products."""

@@ -223,8 +223,7 @@ class ScalarEmitter:
         """
         if isinstance(right, ir.Constant):
             left, right = right, left
-        sign = ">" if op == "max" else "<"
-        chosen = self.builder.select(self.builder.fcmp_ordered(sign, left, right), left, right)
+        chosen = self.combine_ordered(op, left, right)
         if isinstance(left, ir.Constant):
             return chosen
         return self.builder.select(self.builder.fcmp_unordered("uno", left, left), left, chosen)
@@ -349,7 +348,12 @@ class ScalarEmitter:
     def combine(self, reduction: str, left: ir.Value, right: ir.Value, dtype: DType) -> ir.Value:
         return self.apply(REDUCTION_OPERATIONS[reduction], [left, right], dtype)
 
-    def across(self, reduction: str, value: ir.Value, dtype: DType) -> ir.Value:
+    def combine_ordered(self, reduction: str, left: ir.Value, right: ir.Value) -> ir.Value:
+        """The larger or smaller of floats, where NaN on the left is taken care of elsewhere: one instruction."""
+        sign = {"max": ">", "min": "<"}[reduction]
+        return self.builder.select(self.builder.fcmp_ordered(sign, left, right), left, right)
+
+    def across(self, combine: Callable[[ir.Value, ir.Value], ir.Value], value: ir.Value) -> ir.Value:
         """All lanes combined into one, halving the vector each time: a fixed order, whatever the machine."""
         lanes = lanes_of(value)
         while lanes > 1:
@@ -361,7 +365,7 @@ class ScalarEmitter:
                 )
                 for s in (0, half)
             )
-            value, lanes = self.combine(reduction, low, high, dtype), half
+            value, lanes = combine(low, high), half
         return self.builder.extract_element(value, ir.Constant(I32, 0)) if is_vector(value) else value
 
 

@@ -377,7 +377,10 @@ def _handle(builder: ir.IRBuilder, pool: ir.Value, index: ir.Value) -> ir.Value:
 
 
 def _spin(builder: ir.IRBuilder, platform: PlatformCalls, condition: Callable[[], ir.Value]) -> ir.Value:
-    """Wait until the condition holds or SPIN_NANOSECONDS have passed; -> whether it holds."""
+    """Wait until the condition holds or SPIN_NANOSECONDS have passed; -> whether it holds.
+
+    Every few microseconds the core is offered to others: whoever is waited for may be queued behind this very thread.
+    """
     deadline = builder.add(platform.nanoseconds(builder), I64(SPIN_NANOSECONDS))
     turns = variable(builder, I32(1))
     with loop(builder) as done:
@@ -388,6 +391,7 @@ def _spin(builder: ir.IRBuilder, platform: PlatformCalls, condition: Callable[[]
         is_time_to_look = builder.icmp_unsigned("==", builder.urem(turn, I32(SPINS_PER_CLOCK)), I32(0))
         with builder.if_then(is_time_to_look):
             break_if(builder, builder.icmp_signed(">", platform.nanoseconds(builder), deadline), done)
+            platform.call(builder, "sched_yield", I32, [])
     return condition()
 
 

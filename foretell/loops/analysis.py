@@ -150,10 +150,14 @@ def elements_touched(nest: Nest, buffer: Buffer, kinds: tuple[str, ...] = ("read
 
 
 def bytes_moved(nest: Nest) -> Dim:
-    """Bytes that must come from memory and go to it: every element of a table buffer read or written, each once."""
+    """Bytes that must come from memory and go to it: every element of a table buffer read or written, each once.
+
+    A buffer that the nest stores to is its own product: what it reads of that again need not be fetched.
+    """
     total: Dim = 0
+    own = {access.buffer for access in accesses(nest) if access.kind == "write"}
     for buffer in buffers_read(nest):
-        if buffer.scope == "table":
+        if buffer.scope == "table" and buffer not in own:
             total = total + elements_touched(nest, buffer, ("read", "update")) * buffer.dtype.itemsize
     for buffer in buffers_written(nest):
         if buffer.scope == "table":
@@ -404,6 +408,8 @@ def _carried(loop: For) -> Iterator[Dependence]:
     for buffer in buffers_written(loop.body):
         own = [access for access in inside if access.buffer == buffer]
         changes = [access for access in own if access.kind != "read"]
+        if _share_a_moving_index(own, loop):
+            continue
         if all(_moves_apart(access, loop) for access in changes):
             if any(access.indices != changes[0].indices for access in own):
                 yield Dependence(loop, buffer, "flow")
@@ -411,6 +417,18 @@ def _carried(loop: For) -> Iterator[Dependence]:
             yield Dependence(loop, buffer, "reduction")
         else:
             yield Dependence(loop, buffer, "flow" if len(own) > len(changes) else "output")
+
+
+def _share_a_moving_index(own: Sequence[Access], loop: For) -> bool:
+    """Whether all accesses have one index in common that is another in each iteration of the loop."""
+    inner = {inside.sym for access in own for inside in access.loops}
+    for position, index in enumerate(own[0].indices):
+        if isinstance(index, (int, expr.Expr)) and not expr.symbols(index) & inner:
+            linear = expr.try_linear(index, frozenset({loop.sym}))
+            moves = linear is not None and linear[0].get(loop.sym, 0) != 0
+            if moves and all(access.indices[position] == index for access in own):
+                return True
+    return False
 
 
 def _moves_apart(access: Access, loop: For) -> bool:

@@ -72,6 +72,7 @@ def _is_empty(stage: TensorStage) -> bool:
 
 def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
     stages, depth = _unified(cluster)
+    stages = _rows_in_outputs(stages, depth, kept)
     locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
     inner = [_with_locals(stage, locals_, depth) for stage in stages]
     outer = stages[0].axes[:depth]
@@ -84,10 +85,45 @@ def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
         statement = _point_nest(outer, inner, locals_, lanes)
     reads = {load.source: None for stage in inner for load in loads_in(stage.body)}
     tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
-    writes = tuple(stage.buffer for stage in inner if stage.buffer.scope == "table")
+    writes = tuple(dict.fromkeys(stage.buffer for stage in inner if stage.buffer.scope == "table"))
     return Kernel(
         stages[-1].buffer.name, tuple(b for b in tables if b not in writes), writes, statement, stages[-1].location
     )
+
+
+def _rows_in_outputs(stages: list[TensorStage], depth: int, kept: frozenset[Buffer]) -> list[TensorStage]:
+    """Rows that are last read to write the same elements of an output are kept in that output from the start.
+
+    before: e[k] = exp(x[k] - m);  y[k] = e[k] / s        after: y[k] = exp(x[k] - m);  y[k] = y[k] / s
+
+    The output's lines are then fetched while there is much to compute, not in a loop that only waits for them.
+    """
+    for number, stage in enumerate(stages):
+        last = max((n for n, other in enumerate(stages) if _reads(other, stage.buffer)), default=0)
+        writer = stages[last]
+        if stage.buffer not in kept and writer.buffer in kept and _is_rewritten(stage, writer, depth):
+            stages = [*stages[:number], replace(stage, buffer=writer.buffer), *stages[number + 1 :]]
+            return _rows_in_outputs([_renamed(s, stage.buffer, writer.buffer) for s in stages], depth, kept)
+    return stages
+
+
+def _reads(stage: TensorStage, buffer: Buffer) -> bool:
+    return any(load.source == buffer for load in loads_in(stage.body))
+
+
+def _is_rewritten(stage: TensorStage, writer: TensorStage, depth: int) -> bool:
+    """Whether a stage's elements are each read where the writer stores one of the same type, and nowhere else."""
+    if len(stage.axes) == depth or writer.reduction is not None or stage.buffer.type != writer.buffer.type:
+        return False
+    reads = [load.indices for load in loads_in(writer.body) if load.source == stage.buffer]
+    return not _reads(writer, writer.buffer) and all(indices == writer.place for indices in reads)
+
+
+def _renamed(stage: TensorStage, old: Buffer, new: Buffer) -> TensorStage:
+    def renamed(load: Load) -> Load:
+        return replace(load, source=new) if load.source == old else load
+
+    return replace(stage, body=map_loads(stage.body, renamed))
 
 
 def _points(stages: Sequence[TensorStage]) -> Dim:
@@ -164,8 +200,9 @@ def _reduces_what_it_stores(stage: TensorStage, follower: TensorStage, depth: in
     if stage.reduction is not None or len(axes) != 1 or len(reduced) != 1 or len(follower.axes) != depth:
         return False
     reads = [load for load in loads_in(follower.body) if load.source == stage.buffer]
-    same = all(load.indices == (reduced[0].sym,) for load in reads)
-    return stage.buffer.scope == "stack" and bool(reads) and same and axes[0].extent == reduced[0].extent
+    stored = _substituted(stage.place, {axes[0].sym: reduced[0].sym})
+    same = all(load.indices == stored for load in reads)
+    return bool(reads) and same and axes[0].extent == reduced[0].extent
 
 
 def _store_and_reduce(stage: TensorStage, follower: TensorStage, depth: int) -> Statement:

@@ -58,6 +58,19 @@ def checked_input(slot: Slot, feeds: Mapping[str, Any]) -> Array:
     return aligned(array)
 
 
+def checked_in_place(name: str, value: Any) -> Array:
+    """The array itself, if kernels can read it where it is; else an `InputError`."""
+    array = _as_array(value) if hasattr(value, "__dlpack__") else None
+    if array is None or aligned(array) is not array:
+        raise InputError(
+            f"input {name!r} cannot be bound",
+            expected="an aligned C-contiguous array",
+            got=type(value).__name__ if array is None else f"strides {array.strides} of shape {array.shape}",
+            hint="bind np.ascontiguousarray(x) and copy into it before each call",
+        )
+    return array
+
+
 def bind_shape(slot: Slot, shape: tuple[int, ...], symbols: dict[Sym, int]) -> None:
     """Bind the symbols of a slot's shape to the dimensions of a tensor, or raise `InputError` if they disagree."""
     for dim, extent in zip(slot.shape, shape, strict=True):

@@ -20,12 +20,14 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.runtime.arena import ALIGNMENT, Arena, aligned_empty, lifetimes, plan_arena
 from foretell.runtime.artifact import Artifact, write_artifact
+from foretell.runtime.bound_call import BoundCall
 from foretell.runtime.check_inputs import (
     Array,
     aligned,
     bind_shape,
     check_dimensions,
     check_names,
+    checked_in_place,
     checked_input,
     named_inputs,
 )
@@ -85,6 +87,7 @@ class CompiledModel:
         self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
         self._input_slots = tuple(program.slots[slot] for slot in program.inputs)
         self._output_types = tuple(program.slots[slot].dtype for slot in program.outputs)
+        self._outputs = tuple(zip(program.output_names, program.outputs, strict=True))
         self._is_native = program.is_native
         self._bound: dict[tuple[tuple[int, ...], ...], dict[Sym, int]] = {}
         self._plans: dict[tuple[int, ...], _Plan] = {}
@@ -152,6 +155,16 @@ class CompiledModel:
         results = self.run_arrays(inputs, {}, out or {})
         return dict(zip(self.output_names, results, strict=True))
 
+    def bind(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> BoundCall:
+        """The model bound to arrays, for the shortest calls: `call = model.bind(feeds); call()`.
+
+        Arrays are read and written where they are; one that would have to be copied is an `InputError`.
+        """
+        inputs = {name: checked_in_place(name, array) for name, array in feeds.items()}
+        outputs = self.run(inputs, out)
+        run = self._try_bound(inputs, outputs)
+        return BoundCall(run or (lambda: self.run(inputs, outputs)), inputs, outputs)
+
     # --- execution ---
 
     def run_arrays(
@@ -161,7 +174,7 @@ class CompiledModel:
         if self._code is None:
             check_runs_here(self.target)
         symbols = self._bind(inputs, outer)
-        if self._is_native and all(symbol in symbols for symbol in self.program.symbols):
+        if self._is_planned(symbols):
             results = self._run_planned(inputs, symbols, out or {})
         else:
             results = self._run_stepwise(inputs, symbols)
@@ -174,22 +187,48 @@ class CompiledModel:
     def _run_planned(
         self, inputs: Sequence[Array], symbols: Mapping[Sym, int], out: Mapping[str, Array]
     ) -> list[Array]:
-        plan = self._plan(tuple(symbols[symbol] for symbol in self.program.symbols), symbols)
+        plan = self._plan(symbols)
+        arrays = self._places(plan, inputs, out)
         workspace = self._borrow(plan)
-        arrays: dict[int, Array] = dict(zip(self.program.inputs, inputs, strict=True))
-        for name, slot in zip(self.program.output_names, self.program.outputs, strict=True):
-            if self.program.slots[slot].role == "output" and slot not in arrays:
-                others = arrays.values() if out else ()
-                dtype = self.program.slots[slot].dtype
-                arrays[slot] = output_array(name, dtype, plan.shapes[slot], out, others)
         for slot, array in arrays.items():
             workspace.table[slot] = _address(array)
-        for step in self.program.steps:
-            assert step.native is not None
-            self._native_steps[step.native](workspace.table, workspace.dims, self._pool)
+        for step in self._native_steps:
+            step(workspace.table, workspace.dims, self._pool)
         with self._lock:
             plan.free.append(workspace)
         return [self._result(slot, arrays) for slot in self.program.outputs]
+
+    def _try_bound(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Callable[[], object] | None:
+        """Native code with its arguments in place, or None if a call has to do more than run it."""
+        arrays = [inputs[name] for name in self.input_names]
+        if self.specialiser is not None or not self._is_planned(symbols := self._bind(arrays, {})):
+            return None
+        plan = self._plan(symbols)
+        places = self._places(plan, arrays, outputs)
+        if any(places.get(slot) is not outputs[name] for name, slot in self._outputs):
+            return None
+        workspace = self._make_workspace(plan)
+        for slot, array in places.items():
+            workspace.table[slot] = _address(array)
+
+        def run() -> None:
+            for step in self._native_steps:
+                step(workspace.table, workspace.dims, self._pool)
+
+        return run
+
+    def _is_planned(self, symbols: Mapping[Sym, int]) -> bool:
+        """Whether all of the model is native code for which memory can be planned."""
+        return self._is_native and all(symbol in symbols for symbol in self.program.symbols)
+
+    def _places(self, plan: _Plan, inputs: Sequence[Array], out: Mapping[str, Array]) -> dict[int, Array]:
+        """Arrays by slot: the inputs, and what outputs are written to."""
+        arrays: dict[int, Array] = dict(zip(self.program.inputs, inputs, strict=True))
+        for name, slot in self._outputs:
+            if slot not in arrays and self.program.slots[slot].role == "output":
+                others = arrays.values() if out else ()
+                arrays[slot] = output_array(name, self.program.slots[slot].dtype, plan.shapes[slot], out, others)
+        return arrays
 
     def _result(self, slot: int, arrays: Mapping[int, Array]) -> Array:
         """An output; one that is an input or a constant of the model is copied, so that callers own what they get."""
@@ -197,13 +236,14 @@ class CompiledModel:
             return arrays[slot]
         return np.array(arrays[slot] if slot in arrays else self._constants[slot])
 
-    def _plan(self, key: tuple[int, ...], symbols: Mapping[Sym, int]) -> _Plan:
+    def _plan(self, symbols: Mapping[Sym, int]) -> _Plan:
+        key = tuple(symbols[symbol] for symbol in self.program.symbols)
         with self._lock:
             found = self._plans.get(key)
             if found is not None:
                 self._use(key, found)
                 return found
-        plan = self._make_plan(dict(zip(self.program.symbols, key, strict=True)) | dict(symbols))
+        plan = self._make_plan(symbols)
         with self._lock:
             while len(self._plans) >= KEPT_PLANS:
                 self._plans.pop(next(iter(self._plans)))
@@ -238,6 +278,9 @@ class CompiledModel:
         with self._lock:
             if plan.free:
                 return plan.free.pop()
+        return self._make_workspace(plan)
+
+    def _make_workspace(self, plan: _Plan) -> _Workspace:
         arena = aligned_empty((plan.arena.total_bytes,), np.dtype(np.uint8))
         table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
         for slot, array in self._constants.items():

@@ -22,9 +22,11 @@ from tests.codegen.jit_pool import JitPool
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks, and counts threads in /proc")
 
 LIBC = {
-    "linux": "clock_gettime free getpid madvise memset mmap munmap posix_memalign pthread_create pthread_join syscall",
+    "linux": """clock_gettime free getpid madvise memset mmap munmap posix_memalign pthread_create pthread_join
+        sched_yield syscall""",
     "apple": """clock_gettime free getpid memset posix_memalign pthread_cond_broadcast pthread_cond_init
-        pthread_cond_wait pthread_create pthread_join pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock""",
+        pthread_cond_wait pthread_create pthread_join pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock
+        sched_yield""",
 }
 
 

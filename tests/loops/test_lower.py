@@ -84,7 +84,6 @@ GOLDEN = {
         kernel softmax(%x: f32[20, 37]) -> %softmax: f32[20, 37] {
           for i0.0 < 20 serial:
             %softmax.0.max: f32[] in register
-            %softmax.1.exp: f32[37] in stack
             %softmax.2.sum: f32[] in register
             %softmax.3.inverse: f32[] in register
             %softmax.0.max.acc: f32[] in register
@@ -95,12 +94,12 @@ GOLDEN = {
             %softmax.2.sum.acc: f32[] in register
             %softmax.2.sum.acc[] = 0:f32
             for i1.1 < 37 vector:
-              %softmax.1.exp[i1.1] = exp(sub(%x[i0.0, i1.1], %softmax.0.max[]))
-              %softmax.2.sum.acc[] sum= %softmax.1.exp[i1.1]
+              %softmax[i0.0, i1.1] = exp(sub(%x[i0.0, i1.1], %softmax.0.max[]))
+              %softmax.2.sum.acc[] sum= %softmax[i0.0, i1.1]
             %softmax.2.sum[] = %softmax.2.sum.acc[]
             %softmax.3.inverse[] = reciprocal(%softmax.2.sum[])
             for i1.4 < 37 vector:
-              %softmax[i0.0, i1.4] = mul(%softmax.1.exp[i1.4], %softmax.3.inverse[])
+              %softmax[i0.0, i1.4] = mul(%softmax[i0.0, i1.4], %softmax.3.inverse[])
         }
     """,
     "layer norm of symbolic rows": """
