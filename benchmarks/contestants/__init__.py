@@ -1,0 +1,66 @@
+"""Who takes part. A contestant is a module with one function, `prepare(job) -> Runner`, named in `CONTESTANTS`.
+
+It runs in a process of its own, perhaps in another environment, so it imports nothing of foretell but what it times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata, util
+from pathlib import Path
+
+import numpy as np
+
+Feeds = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a contestant prepares: a model file, inputs by name, a number of threads, and a folder to itself."""
+
+    model: Path
+    feeds: Feeds
+    threads: int
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """`run` is what is timed: it returns when the results are ready. `outputs` gives them, in the model's order."""
+
+    run: Callable[[], object]
+    outputs: Callable[[], Sequence[np.ndarray]]
+    save: Callable[[Path], None] | None = None
+    """Writes what was compiled to a file, where the engine can do that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    module: str
+    """Inside this package."""
+    imports: tuple[str, ...]
+    """What must be importable."""
+    distribution: str
+    """What its version is read from."""
+
+    def missing(self) -> list[str]:
+        return [name for name in self.imports if util.find_spec(name) is None]
+
+    def version(self) -> str:
+        return metadata.version(self.distribution)
+
+    def prepare(self, job: Job) -> Runner:
+        return import_module(f"{__name__}.{self.module}").prepare(job)
+
+
+OURS = "foretell"
+REFERENCE = "onnxruntime"
+"""Whose outputs the others' are compared with."""
+CONTESTANTS = {
+    OURS: Contestant("foretell", ("foretell",), "foretell"),
+    REFERENCE: Contestant("onnxruntime", ("onnxruntime",), "onnxruntime"),
+    "openvino": Contestant("openvino", ("openvino",), "openvino"),
+    "mnn": Contestant("mnn", ("MNN",), "MNN"),
+}
+DEFAULT_PEERS = ("onnxruntime", "openvino", "mnn")

@@ -1,0 +1,113 @@
+"""One race: all contestants of a case and a number of threads take turns, so that what disturbs one disturbs all.
+
+One that refuses, crashes or hangs has an error for a result; the others go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.cases import StoredCase
+from benchmarks.contestant_process import ContestantProcess, Failed, Surroundings
+from benchmarks.contestants import REFERENCE
+from benchmarks.statistics import Measured, relative_error
+
+SLOW_CALL_S = 0.2
+"""From here on a call is its own warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a race takes."""
+
+    rounds: int = 15
+    fewest_rounds: int = 5
+    warm_s: float = 0.01
+    turn_s: float = 0.06
+    calls: int = 2000
+    contestant_s: float = 10.0
+    """A contestant whose turns have taken this long takes no more of them, once it had the fewest."""
+    prepare_limit_s: float = 240.0
+    turn_limit_s: float = 90.0
+
+
+QUICK_PACE = Pace(rounds=7, turn_s=0.05, contestant_s=2.0, prepare_limit_s=60.0, turn_limit_s=30.0)
+
+
+class Racer:
+    """A contestant's process, and what it has measured so far."""
+
+    def __init__(self, contestant: str, process: ContestantProcess) -> None:
+        self.result = Measured(contestant)
+        self.process = process
+        self._spent_s = 0.0
+        self._call_s = 0.0
+
+    def has_finished(self, pace: Pace) -> bool:
+        has_enough = self._spent_s > pace.contestant_s and len(self.result.turns_ms) >= pace.fewest_rounds
+        return self.result.error is not None or has_enough
+
+    def get_ready(self, pace: Pace) -> None:
+        try:
+            about = self.process.wait_until_ready(pace.prepare_limit_s)
+            self.result = replace(self.result, version=about["version"])
+        except Failed as failure:
+            self._fail(failure)
+
+    def turn(self, pace: Pace) -> None:
+        warm_s = 0.0 if self._call_s > SLOW_CALL_S else pace.warm_s
+        start = time.monotonic()
+        try:
+            times_s = self.process.turn(warm_s, pace.turn_s, pace.calls, pace.turn_limit_s)
+        except Failed as failure:
+            self._fail(failure)
+            return
+        self._spent_s += time.monotonic() - start
+        self._call_s = float(np.median(times_s))
+        turns_ms = (*self.result.turns_ms, 1e3 * self._call_s)
+        fastest_ms = min(1e3 * min(times_s), self.result.min_ms or float("inf"))
+        self.result = replace(self.result, turns_ms=turns_ms, min_ms=fastest_ms)
+
+    def _fail(self, failure: Failed) -> None:
+        """Nothing that was measured before counts."""
+        self.result = Measured(self.result.contestant, version=self.result.version, error=str(failure))
+        self.process.close()
+
+
+def race(
+    case: StoredCase, contestants: Sequence[str], threads: int, pace: Pace, around: Surroundings
+) -> list[Measured]:
+    """What each contestant measured, in the order given."""
+    racers: list[Racer] = []
+    try:
+        for name in contestants:
+            racers.append(Racer(name, ContestantProcess(name, case, threads, around)))
+        for racer in racers:
+            racer.get_ready(pace)
+        for number in range(pace.rounds):
+            first = number % len(racers)  # nobody always follows the same one
+            for racer in (*racers[first:], *racers[:first]):
+                if not racer.has_finished(pace):
+                    racer.turn(pace)
+    finally:
+        for racer in racers:
+            racer.process.close()
+    return _with_errors(racers)
+
+
+def _with_errors(racers: Sequence[Racer]) -> list[Measured]:
+    """Results with their distance from the reference's outputs, where it took part."""
+    results = [racer.result for racer in racers]
+    outputs = {racer.result.contestant: racer.process.outputs() for racer in racers if racer.result.turns_ms}
+    if REFERENCE not in outputs:
+        return results
+    return [
+        replace(result, max_relative_error=relative_error(outputs[result.contestant], outputs[REFERENCE]))
+        if result.contestant in outputs
+        else result
+        for result in results
+    ]

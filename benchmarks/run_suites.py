@@ -1,0 +1,103 @@
+"""Suites, case by case: what is printed while they run, and the rows they give."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from benchmarks.cases import Case, StoredCase, select, store
+from benchmarks.compile_times import QUICK_COMPILE_PACE, CompilePace, race_to_compile
+from benchmarks.contestant_process import Surroundings
+from benchmarks.contestants import CONTESTANTS, OURS, REFERENCE
+from benchmarks.machine import Machine
+from benchmarks.race import QUICK_PACE, Pace, race
+from benchmarks.statistics import Measured, Row, make_rows
+from benchmarks.suites import COMPILE, SUITES
+from benchmarks.table import ratio_text
+
+INSTALL_HINT = "pip install -e '.[bench]', or benchmarks/README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asks for."""
+
+    suites: tuple[str, ...]
+    only: tuple[str, ...] = ()
+    threads: tuple[int, ...] = (1, 2)
+    peers: tuple[str, ...] = (REFERENCE,)
+    is_quick: bool = False
+    pythons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def contestants(self) -> tuple[str, ...]:
+        """foretell, and the peers that are there."""
+        return (OURS, *(name for name in self.peers if not self.missing(name)))
+
+    def missing(self, peer: str) -> list[str]:
+        """What would have to be installed for it; another interpreter is taken at its word."""
+        return [] if peer in self.pythons else CONTESTANTS[peer].missing()
+
+    def cases(self, suite: str) -> list[Case]:
+        return select(SUITES[suite].cases(), self.only, quick=self.is_quick)
+
+    def estimate_s(self) -> float:
+        """About how long it all takes, from what each suite takes for a race of four on two cores."""
+        seconds = sum(SUITES[suite].estimate_s(self.is_quick) * len(self.cases(suite)) for suite in self.suites)
+        return seconds * len(self.threads) * len(self.contestants) / 4
+
+
+def run_suites(plan: Plan, machine: Machine, console: Console) -> Iterator[Row]:
+    """Rows as they are measured."""
+    for peer in plan.peers:
+        if missing := plan.missing(peer):
+            console.print(f"{peer} takes no part: {', '.join(missing)} not installed ({INSTALL_HINT})")
+    for suite in plan.suites:
+        cases = plan.cases(suite)
+        if not cases:
+            console.print(f"{suite}: {SUITES[suite].when_empty}")
+        for number, case in enumerate(cases, 1):
+            yield from _run_case(plan, suite, case, f"{suite} {number}/{len(cases)}", machine, console)
+
+
+def _run_case(plan: Plan, suite: str, case: Case, place: str, machine: Machine, console: Console) -> Iterator[Row]:
+    with TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        stored = store(case, folder)
+        for threads in plan.threads:
+            start = time.monotonic()
+            measured = _race(plan, suite, stored, threads, folder)
+            peak = machine["peak_gflops"].get(str(threads))
+            rows = make_rows(suite, case.name, threads, measured, stored.flops, peak)
+            took_s = time.monotonic() - start
+            console.print(
+                f"{place} {case.name}, {threads} threads: {outcome(rows)} [dim]({took_s:.0f} s)", highlight=False
+            )
+            yield from rows
+
+
+def _race(plan: Plan, suite: str, stored: StoredCase, threads: int, folder: Path) -> list[Measured]:
+    if suite == COMPILE:
+        pace = QUICK_COMPILE_PACE if plan.is_quick else CompilePace()
+        return race_to_compile(stored, plan.contestants, threads, pace, Surroundings(folder, plan.pythons))
+    around = Surroundings(folder, plan.pythons, cache=str(folder / "cache"))
+    return race(stored, plan.contestants, threads, QUICK_PACE if plan.is_quick else Pace(), around)
+
+
+def outcome(rows: Sequence[Row]) -> str:
+    """foretell's time, and the ratio to the best peer."""
+    ours = next(row for row in rows if row.contestant == OURS)
+    best = min(
+        (row for row in rows if row.contestant != OURS and row.median_ms is not None),
+        key=lambda row: row.median_ms or 0.0,
+        default=None,
+    )
+    if ours.median_ms is None:
+        return f"foretell failed: {ours.error}"
+    against = "" if best is None else f", {ratio_text(ours)} against {best.contestant}'s {best.median_ms:.3g} ms"
+    return f"{ours.median_ms:.3g} ms{against}"
