@@ -18,6 +18,7 @@ from foretell.target.hardware_spec import ARCHITECTURES
 VOID = ir.VoidType()
 NULL = ir.Constant(POINTER, None)
 FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+GETTID_SYSCALL = {"x86_64": 186, "aarch64": 178, "riscv64": 178}
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 CLOCK_MONOTONIC = {"linux": 1, "darwin": 6}
 PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, MADV_WIPEONFORK = 0x3, 0x22, 18
@@ -25,6 +26,8 @@ MXCSR_FLAGS = 0x3F
 """The sticky exception flags of x86: what has happened, not how to compute."""
 MUTEX_BYTES = CONDITION_BYTES = 128
 """More than pthread_mutex_t and pthread_cond_t take on any system."""
+CPU_MASK_BYTES = 1024
+"""A set of 8,192 CPUs, as many as Linux can be built for."""
 PAGE_BYTES = 65_536
 """The largest page of a kernel for AArch64; memory is wiped by whole pages."""
 
@@ -73,6 +76,31 @@ class PlatformCalls:
                 self.call(builder, "llvm.aarch64.isb", VOID, [I32(15)])
             case _:
                 pass  # RISC-V's is an extension, Zihintpause, without which LLVM refuses it
+
+    def thread_id(self, builder: ir.IRBuilder) -> ir.Value:
+        """What the scheduler calls this thread; -1 where there is no need to know."""
+        if not self.uses_linux:
+            return I32(-1)
+        number = I64(GETTID_SYSCALL[self.architecture])
+        return builder.trunc(self.call(builder, "syscall", I64, [number], fixed=1), I32)
+
+    def cpu(self, builder: ir.IRBuilder) -> ir.Value:
+        """The number of the CPU that runs this thread; -1 where the system does not say."""
+        return self.call(builder, "sched_getcpu", I32, []) if self.uses_linux else I32(-1)
+
+    def forbid_cpu(self, builder: ir.IRBuilder, thread: ir.Value, cpu: ir.Value, *, forbid: bool) -> None:
+        """Take a CPU from those that a thread may run on, or give it back; nothing happens if none would be left."""
+        mask = _stack(builder, I8, CPU_MASK_BYTES)
+        arguments = [thread, I64(CPU_MASK_BYTES), mask]
+        written = self.call(builder, "sched_getaffinity", I32, arguments)
+        with builder.if_then(builder.icmp_signed(">=", written, I32(0))):
+            number = builder.zext(cpu, I64)
+            byte = builder.gep(mask, [builder.lshr(number, I64(3))], source_etype=I8)
+            bit = builder.shl(I8(1), builder.trunc(builder.and_(number, I64(7)), I8))
+            old = builder.load(byte, typ=I8)
+            new = builder.and_(old, builder.not_(bit)) if forbid else builder.or_(old, bit)
+            builder.store(new, byte)
+            self.call(builder, "sched_setaffinity", I32, arguments)
 
     def float_mode(self, builder: ir.IRBuilder) -> ir.Value:
         """How this thread rounds and whether it flushes denormals, as an i64. RISC-V cannot flush: 0."""
@@ -156,9 +184,9 @@ class PlatformCalls:
         self.call(builder, "syscall", I64, [number, word, I32(operation), value, NULL, NULL, I32(0)], fixed=1)
 
 
-def _stack(builder: ir.IRBuilder, type: ir.Type) -> ir.Value:
+def _stack(builder: ir.IRBuilder, type: ir.Type, count: int = 1) -> ir.Value:
     with builder.goto_entry_block():
-        return builder.alloca(type)
+        return builder.alloca(type, size=count)
 
 
 def _condition(builder: ir.IRBuilder, lock: ir.Value) -> ir.Value:

@@ -16,12 +16,16 @@ The protocol is one word, `STATE`, changed only by atomic read-modify-write:
   are awake, it wakes more.
 - A worker that sees OPEN in an epoch it has not served adds itself to `active` (acquire). Only if OPEN was still set
   may it read the job; else it takes itself off again. So nobody waits for a worker that comes late or never.
-- Caller and workers claim ranges by compare-and-swap on `NEXT`, a share of what is left each time, and run them.
+- Every thread has a region of the indices, the same one in each loop over as many, so that what it wrote is still in
+  its caches when it reads it. It claims halves of what is left by compare-and-swap on the region's `NEXT` and runs
+  them; then it does the same with the regions of others.
 - A worker leaves by subtracting itself from `active` (release). When nothing is left to claim, the caller clears OPEN
   and waits for `active` to be 0 (acquire): then all results are its to read, the job can change, and BUSY is freed.
 - Who waits spins for SPIN_NANOSECONDS and then sleeps: workers until the epoch changes, after adding themselves to
   `asleep`; the caller, after setting JOINER, until the low half does, and the last worker to leave wakes it. All of it
   being one word, a change either comes before the one announcing sleep, which sees it, or after, and does the waking.
+- Linux wakes a thread on the CPU that it used last, even if the caller runs there now and others are idle, and takes
+  milliseconds to move it. So the caller forbids its own CPU to a worker that fell asleep on it, until it is awake.
 
 Workers start at the first loop in each process. A forked child has none: it sees `MARKER` wiped, or else the parent's
 process id in `PROCESS`, and starts its own. PROCESS is the negative id while that is done; meanwhile others run alone.
@@ -29,7 +33,8 @@ process id in `PROCESS`, and starts its own. PROCESS is the negative id while th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import llvmlite.ir as ir
@@ -42,8 +47,8 @@ SPIN_NANOSECONDS = 100_000
 """How long a thread of the pool that waits keeps its core before it sleeps (docs/threads.md)."""
 SPINS_PER_CLOCK = 64
 """Pauses between two looks at the clock."""
-CLAIMS_PER_THREAD = 2
-"""A claim takes 1 / (this * threads) of the indices left: large at first, single ones at the end."""
+CLAIM = 2
+"""A claim takes one of so many parts of the indices left in a region: large at first, single ones at the end."""
 MAX_THREADS = 1024
 
 ACTIVE = 1
@@ -80,6 +85,10 @@ class Field:
     def load_atomic(self, builder: ir.IRBuilder, pool: ir.Value, ordering: str) -> ir.Value:
         return builder.load_atomic(self.address(builder, pool), ordering, self.type.width // 8, typ=self.type)
 
+    def set(self, builder: ir.IRBuilder, pool: ir.Value, value: ir.Value) -> None:
+        """An atomic store, ordered with nothing."""
+        builder.atomic_rmw("xchg", self.address(builder, pool), value, "monotonic")
+
     def change(self, builder: ir.IRBuilder, pool: ir.Value, operation: str, value: int, ordering: str) -> ir.Value:
         """An atomic `add`, `sub`, `and`, `or` or `xchg`; -> the old value."""
         return builder.atomic_rmw(operation, self.address(builder, pool), self.type(value), ordering)
@@ -99,16 +108,26 @@ MARKER = Field(16, POINTER)
 # The job, written by the caller while no worker is active.
 FUNCTION = Field(LINE_BYTES, TASK.as_pointer())
 CONTEXT = Field(LINE_BYTES + 8, POINTER)
-COUNT = Field(LINE_BYTES + 16, I64)
-FLOAT_MODE = Field(LINE_BYTES + 24, I64)
+FLOAT_MODE = Field(LINE_BYTES + 16, I64)
 # What threads contend for, each on a line of its own.
 BUSY = Field(2 * LINE_BYTES, I32)
-NEXT = Field(3 * LINE_BYTES, I64)
-STATE = Field(4 * LINE_BYTES, I64)
+STATE = Field(3 * LINE_BYTES, I64)
 LOW_HALF = Field(STATE.offset_bytes, I32)
 EPOCH_HALF = Field(STATE.offset_bytes + 4, I32)
-LOCK = Field(5 * LINE_BYTES, I8)
-HANDLES = Field(LOCK.offset_bytes + MUTEX_BYTES + CONDITION_BYTES, I64)
+LOCK = Field(4 * LINE_BYTES, I8)
+SEATS = Field(LOCK.offset_bytes + MUTEX_BYTES + CONDITION_BYTES, I8)
+
+# A seat per thread, the caller's first: its region of the job, and, for a worker, who sits there.
+SEAT_BYTES = LINE_BYTES
+NEXT = Field(0, I64)
+END = Field(8, I64)
+POOL = Field(16, POINTER)
+HANDLE = Field(24, I64)
+NUMBER = Field(32, I32)
+THREAD = Field(36, I32)
+ASLEEP_ON = Field(40, I32)
+FORBIDDEN = Field(44, I32)
+NO_CPU = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,35 +155,50 @@ def emit_thread_pool(module: ir.Module, *, portable: bool = False) -> PoolFuncti
 
 
 def emit_run_claims(module: ir.Module) -> ir.Function:
-    """void (pool): claim ranges of the job and run them, until none is left."""
-    function, builder, [pool] = _begin(module, "foretell_pool_run_claims", VOID, [POINTER])
+    """void (pool, number): claim ranges of the job, those of one's own region first, until none is left."""
+    function, builder, [pool, own] = _begin(module, "foretell_pool_run_claims", VOID, [POINTER, I32])
     task, context = FUNCTION.load(builder, pool), CONTEXT.load(builder, pool)
-    count = COUNT.load(builder, pool)
-    shares = builder.zext(builder.mul(THREADS.load(builder, pool), I32(CLAIMS_PER_THREAD)), I64)
+    threads = THREADS.load(builder, pool)
+    visited = variable(builder, I32(0))
     with loop(builder) as done:
-        begin = NEXT.load_atomic(builder, pool, "monotonic")
-        left = builder.sub(count, begin)
-        break_if(builder, builder.icmp_signed("<=", left, I64(0)), done)
-        share = builder.udiv(left, shares)
-        end = builder.add(begin, builder.select(builder.icmp_signed("<", share, I64(1)), I64(1), share))
-        claimed = NEXT.replace(builder, pool, begin, end, "monotonic")
-        with builder.if_then(claimed):
-            builder.call(task, [context, begin, end])
+        past = builder.load(visited, typ=I32)
+        break_if(builder, builder.icmp_signed(">=", past, threads), done)
+        builder.store(builder.add(past, I32(1)), visited)
+        seat = _seat(builder, pool, builder.urem(builder.add(own, past), threads))
+        _run_region(builder, seat, task, context)
     builder.ret_void()
     return function
+
+
+def _run_region(builder: ir.IRBuilder, seat: ir.Value, task: ir.Value, context: ir.Value) -> None:
+    """Claim and run parts of a region until nothing is left of it."""
+    limit = END.load(builder, seat)
+    with loop(builder) as done:
+        begin = NEXT.load_atomic(builder, seat, "monotonic")
+        left = builder.sub(limit, begin)
+        break_if(builder, builder.icmp_signed("<=", left, I64(0)), done)
+        part = builder.udiv(left, I64(CLAIM))
+        end = builder.add(begin, builder.select(builder.icmp_signed("<", part, I64(1)), I64(1), part))
+        claimed = NEXT.replace(builder, seat, begin, end, "monotonic")
+        with builder.if_then(claimed):
+            builder.call(task, [context, begin, end])
 
 
 def emit_worker(
     module: ir.Module, platform: PlatformCalls, enter: ir.Function, run_claims: ir.Function, leave: ir.Function
 ) -> ir.Function:
-    """ptr (pool): a thread's life. It computes in the floating-point mode of whoever it works for."""
-    function, builder, [pool] = _begin(module, "foretell_pool_worker", POINTER, [POINTER])
+    """ptr (seat): a thread's life. It computes in the floating-point mode of whoever it works for."""
+    function, builder, [seat] = _begin(module, "foretell_pool_worker", POINTER, [POINTER])
+    pool, number = POOL.load(builder, seat), NUMBER.load(builder, seat)
+    ASLEEP_ON.set(builder, seat, I32(NO_CPU))
+    FORBIDDEN.set(builder, seat, I32(NO_CPU))
+    THREAD.set(builder, seat, platform.thread_id(builder))
     served = variable(builder, I32(0))
     with loop(builder) as stopped:
-        state = builder.call(enter, [pool, builder.load(served, typ=I32)])
+        state = builder.call(enter, [pool, seat, builder.load(served, typ=I32)])
         break_if(builder, _has(builder, state, STOP), stopped)
         platform.set_float_mode(builder, FLOAT_MODE.load(builder, pool))
-        builder.call(run_claims, [pool])
+        builder.call(run_claims, [pool, number])
         builder.call(leave, [pool])
         builder.store(_epoch(builder, state), served)
     builder.ret(NULL)
@@ -172,8 +206,9 @@ def emit_worker(
 
 
 def emit_enter(module: ir.Module, platform: PlatformCalls, leave: ir.Function) -> ir.Function:
-    """i64 (pool, served): wait for an epoch other than `served`, join the active, and return the state."""
-    function, builder, [pool, served] = _begin(module, "foretell_pool_enter", I64, [POINTER, I32])
+    """i64 (pool, seat, served): wait for an epoch other than `served`, join the active, and return the state."""
+    types = [POINTER, POINTER, I32]
+    function, builder, [pool, seat, served] = _begin(module, "foretell_pool_enter", I64, types)
 
     def is_called(state: ir.Value) -> ir.Value:
         is_new = builder.icmp_signed("!=", _epoch(builder, state), served)
@@ -183,16 +218,28 @@ def emit_enter(module: ir.Module, platform: PlatformCalls, leave: ir.Function) -
         with loop(builder) as called:
             spun = _spin(builder, platform, lambda: is_called(STATE.load_atomic(builder, pool, "monotonic")))
             break_if(builder, spun, called)
-            before = STATE.change(builder, pool, "add", ASLEEP, "monotonic")
+            ASLEEP_ON.set(builder, seat, platform.cpu(builder))
+            before = STATE.change(builder, pool, "add", ASLEEP, "release")
             with builder.if_then(builder.not_(is_called(before))):
                 _sleep(builder, platform, pool, EPOCH_HALF, _epoch(builder, before))
             STATE.change(builder, pool, "sub", ASLEEP, "monotonic")
+            _settle(builder, platform, seat)
         state = STATE.change(builder, pool, "add", ACTIVE, "acquire")
         with builder.if_then(_has(builder, state, OPEN | STOP)):
             builder.ret(state)
         builder.call(leave, [pool])
     builder.unreachable()
     return function
+
+
+def _settle(builder: ir.IRBuilder, platform: PlatformCalls, seat: ir.Value) -> None:
+    """A worker that has woken up may run anywhere again."""
+    ASLEEP_ON.set(builder, seat, I32(NO_CPU))
+    if not platform.uses_linux:
+        return
+    forbidden = FORBIDDEN.change(builder, seat, "xchg", NO_CPU, "monotonic")
+    with builder.if_then(builder.icmp_signed("!=", forbidden, I32(NO_CPU)), likely=False):
+        platform.forbid_cpu(builder, I32(0), forbidden, forbid=False)
 
 
 def emit_leave(module: ir.Module, platform: PlatformCalls) -> ir.Function:
@@ -273,7 +320,7 @@ def emit_parallel_for(
     is_free = BUSY.replace(builder, pool, I32(0), I32(1), "acquire")
     alone_if(builder.not_(is_free))
     _publish(builder, platform, pool, task, context, count)
-    builder.call(run_claims, [pool])
+    builder.call(run_claims, [pool, I32(0)])
     builder.call(join, [pool])
     BUSY.change(builder, pool, "xchg", 0, "release")
     builder.ret_void()
@@ -292,8 +339,8 @@ def emit_create(module: ir.Module, platform: PlatformCalls) -> ir.Function:
         builder.ret(NULL)
     is_small = builder.icmp_signed("<", wanted, I32(MAX_THREADS))
     threads = builder.select(is_small, wanted, I32(MAX_THREADS))
-    handles_bytes = builder.zext(builder.mul(threads, I32(8)), I64)
-    pool = platform.allocate(builder, builder.add(I64(HANDLES.offset_bytes), handles_bytes), LINE_BYTES)
+    seats_bytes = builder.zext(builder.mul(threads, I32(SEAT_BYTES)), I64)
+    pool = platform.allocate(builder, builder.add(I64(SEATS.offset_bytes), seats_bytes), LINE_BYTES)
     with builder.if_then(builder.icmp_unsigned("==", pool, NULL)):
         builder.ret(NULL)
     THREADS.store(builder, pool, threads)
@@ -333,9 +380,10 @@ def _publish(
     count: ir.Value,
 ) -> None:
     """Write the job, open it, and wake as many workers as it can use and are not awake."""
-    job = {FUNCTION: task, CONTEXT: context, COUNT: count, FLOAT_MODE: platform.float_mode(builder), NEXT: I64(0)}
+    job = {FUNCTION: task, CONTEXT: context, FLOAT_MODE: platform.float_mode(builder)}
     for field, value in job.items():
         field.store(builder, pool, value)
+    _share_out(builder, pool, count)
     before = STATE.change(builder, pool, "add", EPOCH | OPEN, "release")
     workers = builder.zext(WORKERS.load(builder, pool), I64)
     asleep = builder.and_(builder.lshr(before, I64(ASLEEP_SHIFT)), I64(ASLEEP_MASK))
@@ -344,8 +392,35 @@ def _publish(
         useful = builder.select(builder.icmp_signed("<", helpers, workers), helpers, workers)
         missing = builder.sub(useful, builder.sub(workers, asleep))
         with builder.if_then(builder.icmp_signed(">", missing, I64(0))):
+            _keep_off_this_cpu(builder, platform, pool)
             lock, word = LOCK.address(builder, pool), EPOCH_HALF.address(builder, pool)
             platform.wake(builder, lock, word, builder.trunc(missing, I32))
+
+
+def _share_out(builder: ir.IRBuilder, pool: ir.Value, count: ir.Value) -> None:
+    """Regions of equal length, to within one index."""
+    threads = builder.zext(THREADS.load(builder, pool), I64)
+    length, longer = builder.udiv(count, threads), builder.urem(count, threads)
+    end = variable(builder, I64(0))
+    with _each_seat(builder, pool, threads) as (number, seat):
+        begin = builder.load(end, typ=I64)
+        extra = builder.zext(builder.icmp_unsigned("<", number, longer), I64)
+        builder.store(builder.add(begin, builder.add(length, extra)), end)
+        NEXT.store(builder, seat, begin)
+        END.store(builder, seat, builder.load(end, typ=I64))
+
+
+def _keep_off_this_cpu(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Value) -> None:
+    """Forbid this CPU to workers that fell asleep on it."""
+    if not platform.uses_linux:
+        return
+    here = platform.cpu(builder)
+    seats = builder.zext(builder.add(WORKERS.load(builder, pool), I32(1)), I64)
+    with _each_seat(builder, pool, seats, first=1) as (_, seat):
+        is_here = builder.icmp_signed("==", ASLEEP_ON.load_atomic(builder, seat, "monotonic"), here)
+        with builder.if_then(is_here, likely=False):
+            FORBIDDEN.set(builder, seat, here)
+            platform.forbid_cpu(builder, THREAD.load_atomic(builder, seat, "monotonic"), here, forbid=True)
 
 
 def _start_workers(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Value, worker: ir.Function) -> None:
@@ -355,25 +430,38 @@ def _start_workers(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Valu
     with loop(builder) as done:
         started = WORKERS.load(builder, pool)
         break_if(builder, builder.icmp_signed(">=", started, wanted), done)
-        handle = _handle(builder, pool, started)
-        error = platform.call(builder, "pthread_create", I32, [handle, NULL, worker, pool])
+        number = builder.add(started, I32(1))
+        seat = _seat(builder, pool, number)
+        POOL.store(builder, seat, pool)
+        NUMBER.store(builder, seat, number)
+        handle = HANDLE.address(builder, seat)
+        error = platform.call(builder, "pthread_create", I32, [handle, NULL, worker, seat])
         break_if(builder, builder.icmp_signed("!=", error, I32(0)), done)
-        WORKERS.store(builder, pool, builder.add(started, I32(1)))
+        WORKERS.store(builder, pool, number)
 
 
 def _join_workers(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Value) -> None:
-    workers = WORKERS.load(builder, pool)
-    index = variable(builder, I32(0))
+    seats = builder.zext(builder.add(WORKERS.load(builder, pool), I32(1)), I64)
+    with _each_seat(builder, pool, seats, first=1) as (_, seat):
+        platform.call(builder, "pthread_join", I32, [HANDLE.load(builder, seat), NULL])
+
+
+def _seat(builder: ir.IRBuilder, pool: ir.Value, number: ir.Value) -> ir.Value:
+    place = builder.mul(builder.zext(number, I64), I64(SEAT_BYTES))
+    return builder.gep(SEATS.address(builder, pool), [place], source_etype=I8)
+
+
+@contextmanager
+def _each_seat(
+    builder: ir.IRBuilder, pool: ir.Value, count: ir.Value, first: int = 0
+) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """A loop over the numbers and addresses of seats first..count."""
+    index = variable(builder, I64(first))
     with loop(builder) as done:
-        number = builder.load(index, typ=I32)
-        break_if(builder, builder.icmp_signed(">=", number, workers), done)
-        thread = builder.load(_handle(builder, pool, number), typ=I64)
-        platform.call(builder, "pthread_join", I32, [thread, NULL])
-        builder.store(builder.add(number, I32(1)), index)
-
-
-def _handle(builder: ir.IRBuilder, pool: ir.Value, index: ir.Value) -> ir.Value:
-    return builder.gep(HANDLES.address(builder, pool), [index], source_etype=HANDLES.type)
+        number = builder.load(index, typ=I64)
+        break_if(builder, builder.icmp_unsigned(">=", number, count), done)
+        builder.store(builder.add(number, I64(1)), index)
+        yield number, _seat(builder, pool, builder.trunc(number, I32))
 
 
 def _spin(builder: ir.IRBuilder, platform: PlatformCalls, condition: Callable[[], ir.Value]) -> ir.Value:

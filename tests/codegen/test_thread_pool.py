@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fo
 
 LIBC = {
     "linux": """clock_gettime free getpid madvise memset mmap munmap posix_memalign pthread_create pthread_join
-        sched_yield syscall""",
+        sched_getaffinity sched_getcpu sched_setaffinity sched_yield syscall""",
     "apple": """clock_gettime free getpid memset posix_memalign pthread_cond_broadcast pthread_cond_init
         pthread_cond_wait pthread_create pthread_join pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock
         sched_yield""",
