@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+BENCH_STAMP := .venv/.installed-bench
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-slow lint format demo docs clean
+.PHONY: help venv test test-slow lint format demo docs bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,18 @@ demo: $(STAMP) ## compile, verify and time a small model built on the spot
 
 docs: $(STAMP) ## write docs/operators.md again
 	$(BIN)/python docs/generate_operators.py
+
+bench: $(BENCH_STAMP) ## race the other engines and write docs/benchmarks.md; QUICK=1 prints a small table in 3 minutes
+ifdef QUICK
+	$(BIN)/python -m benchmarks ops models --quick
+else
+	$(BIN)/python -m benchmarks ops models memory compile --json docs/benchmarks/results.json
+	$(BIN)/python -m benchmarks page
+endif
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 
 from benchmarks.baseline import parse_percentage
-from benchmarks.contestants import CONTESTANTS, DEFAULT_PEERS, OURS
+from benchmarks.contestants import CONTESTANTS, OURS
 from benchmarks.suites import SUITES
 
 PAGE = "page"
 """In place of a suite: write the page from stored results."""
+PYTHON = "run a peer in an environment of its own, by that environment's interpreter"
 FAIL_IF = (
     "exit code 1 if a ratio of foretell is lower than the baseline's by more than this (5%% by default) and their "
     "intervals do not overlap"
@@ -26,21 +27,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("suites", nargs="+", choices=SUITES, metavar="SUITE", help="one or more")
     add("--only", type=_names, default=(), metavar="NAME,...", help="the cases whose names contain one of these")
     add("--threads", type=_counts, default=(1, 2), metavar="N,...", help="1,2 by default")
-    add(
-        "--peers",
-        type=_peers,
-        default=DEFAULT_PEERS,
-        metavar="NAME,...",
-        help=f"some of {peers}; the first three by default",
-    )
-    add(
-        "--python",
-        type=_interpreter,
-        action="append",
-        default=[],
-        metavar="PEER=PYTHON",
-        help="run a peer in an environment of its own",
-    )
+    add("--peers", type=_peers, metavar="NAME,...", help=f"some of {peers}; the first three by default")
+    add("--python", type=_interpreter, action="append", default=[], metavar="PEER=PYTHON", help=PYTHON)
     add("--quick", action="store_true", help="few cases and rounds: about three minutes for ops and models")
     add("--json", type=Path, metavar="FILE", help="store the results")
     add("--baseline", type=Path, metavar="FILE", help="compare with stored results")

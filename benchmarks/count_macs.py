@@ -11,7 +11,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 def count_macs(model: ModelProto) -> int:
     """Requires fixed shapes; other operators count nothing, as is usual where models are compared."""
-    graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = shape_inference.infer_shapes(model).graph
     shapes: Shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         shapes[value.name] = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)

@@ -22,11 +22,11 @@ HEAD = f"""\
 # Benchmarks
 
 Written by `python -m benchmarks page` from the result files in [benchmarks/](benchmarks); how they are measured is in
-[benchmarks/README.md](../benchmarks/README.md). Milliseconds are medians over turns. The ratio is the best peer's median
-divided by foretell's: above 1, foretell is faster than the best peer. Brackets hold its {CONFIDENCE:.0%} interval; where that
-holds 1 the race is a tie. Peak is the share of the measured multiply-add peak of so many threads, foretell's and then the
-best peer's; Winograd convolutions may exceed 100 %. `!` marks outputs that differ from onnxruntime's by more than
-{ERROR_LIMIT:g} of their scale.
+[benchmarks/README.md](../benchmarks/README.md). Milliseconds are medians over turns. The ratio is the best peer's
+median divided by foretell's: above 1, foretell is faster than the best peer. Brackets hold its {CONFIDENCE:.0%}
+interval; where that holds 1 the race is a tie. Peak is the share of the measured multiply-add peak of so many threads,
+foretell's and then the best peer's; Winograd convolutions may exceed 100 %. `!` marks outputs that differ from
+onnxruntime's by more than {ERROR_LIMIT:g} of their scale.
 """
 
 
@@ -88,8 +88,8 @@ def _verdict(found: Sequence[Race], threads: int) -> str:
     ties = sum(row.is_tie for row in rows)
     faster = sum(not row.is_tie and (row.ratio_to_best_peer or 0.0) > 1 for row in rows)
     return (
-        f"{_count(threads)}: geometric mean of the ratios {mean:.2f}; faster than the best peer in {faster} of {len(rows)}, "
-        f"tied in {ties}."
+        f"{_count(threads)}: geometric mean of the ratios {mean:.2f}; faster than the best peer in {faster} of "
+        f"{len(rows)}, tied in {ties}."
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks.cases import Case, StoredCase, select, store
 from benchmarks.compile_times import QUICK_COMPILE_PACE, CompilePace, race_to_compile
 from benchmarks.contestant_process import Surroundings
-from benchmarks.contestants import CONTESTANTS, OURS, REFERENCE
+from benchmarks.contestants import CONTESTANTS, OURS
 from benchmarks.machine import Machine
 from benchmarks.race import QUICK_PACE, Pace, race
 from benchmarks.statistics import Measured, Row, make_rows
@@ -30,33 +30,45 @@ class Plan:
     suites: tuple[str, ...]
     only: tuple[str, ...] = ()
     threads: tuple[int, ...] = (1, 2)
-    peers: tuple[str, ...] = (REFERENCE,)
+    peers: tuple[str, ...] | None = None
+    """None for those of each suite."""
     is_quick: bool = False
     pythons: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def contestants(self) -> tuple[str, ...]:
+    def contestants(self, suite: str) -> list[str]:
         """foretell, and the peers that are there."""
-        return (OURS, *(name for name in self.peers if not self.missing(name)))
+        return [OURS, *(name for name in self._peers(suite) if not self._missing(name))]
 
-    def missing(self, peer: str) -> list[str]:
-        """What would have to be installed for it; another interpreter is taken at its word."""
-        return [] if peer in self.pythons else CONTESTANTS[peer].missing()
+    def absent(self) -> dict[str, list[str]]:
+        """Peers that take no part, and what would have to be installed for them."""
+        wanted = dict.fromkeys(name for suite in self.suites for name in self._peers(suite))
+        return {name: missing for name in wanted if (missing := self._missing(name))}
 
     def cases(self, suite: str) -> list[Case]:
         return select(SUITES[suite].cases(), self.only, quick=self.is_quick)
 
     def estimate_s(self) -> float:
-        """About how long it all takes, from what each suite takes for a race of four on two cores."""
-        seconds = sum(SUITES[suite].estimate_s(self.is_quick) * len(self.cases(suite)) for suite in self.suites)
-        return seconds * len(self.threads) * len(self.contestants) / 4
+        """About how long it all takes."""
+        return len(self.threads) * sum(
+            SUITES[suite].estimate_s(self.is_quick)
+            * len(self.cases(suite))
+            * len(self.contestants(suite))
+            / (1 + len(SUITES[suite].peers))
+            for suite in self.suites
+        )
+
+    def _peers(self, suite: str) -> tuple[str, ...]:
+        return SUITES[suite].peers if self.peers is None else self.peers
+
+    def _missing(self, peer: str) -> list[str]:
+        """Another interpreter is taken at its word."""
+        return [] if peer in self.pythons else CONTESTANTS[peer].missing()
 
 
 def run_suites(plan: Plan, machine: Machine, console: Console) -> Iterator[Row]:
     """Rows as they are measured."""
-    for peer in plan.peers:
-        if missing := plan.missing(peer):
-            console.print(f"{peer} takes no part: {', '.join(missing)} not installed ({INSTALL_HINT})")
+    for peer, missing in plan.absent().items():
+        console.print(f"{peer} takes no part: {', '.join(missing)} not installed ({INSTALL_HINT})", markup=False)
     for suite in plan.suites:
         cases = plan.cases(suite)
         if not cases:
@@ -73,7 +85,8 @@ def _run_case(plan: Plan, suite: str, case: Case, place: str, machine: Machine, 
             start = time.monotonic()
             measured = _race(plan, suite, stored, threads, folder)
             peak = machine["peak_gflops"].get(str(threads))
-            rows = make_rows(suite, case.name, threads, measured, stored.flops, peak)
+            flops = 0.0 if suite == COMPILE else stored.flops
+            rows = make_rows(suite, case.name, threads, measured, flops, peak)
             took_s = time.monotonic() - start
             console.print(
                 f"{place} {case.name}, {threads} threads: {outcome(rows)} [dim]({took_s:.0f} s)", highlight=False
@@ -84,9 +97,9 @@ def _run_case(plan: Plan, suite: str, case: Case, place: str, machine: Machine, 
 def _race(plan: Plan, suite: str, stored: StoredCase, threads: int, folder: Path) -> list[Measured]:
     if suite == COMPILE:
         pace = QUICK_COMPILE_PACE if plan.is_quick else CompilePace()
-        return race_to_compile(stored, plan.contestants, threads, pace, Surroundings(folder, plan.pythons))
+        return race_to_compile(stored, plan.contestants(suite), threads, pace, Surroundings(folder, plan.pythons))
     around = Surroundings(folder, plan.pythons, cache=str(folder / "cache"))
-    return race(stored, plan.contestants, threads, QUICK_PACE if plan.is_quick else Pace(), around)
+    return race(stored, plan.contestants(suite), threads, QUICK_PACE if plan.is_quick else Pace(), around)
 
 
 def outcome(rows: Sequence[Row]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.cases import Case
+from benchmarks.contestants import DEFAULT_PEERS, REFERENCE
 from benchmarks.memory_operators import memory_cases
 from benchmarks.models.model_cases import model_cases
 from benchmarks.operators import operator_cases
@@ -16,8 +17,10 @@ class Suite:
     about: str
     cases: Callable[[], list[Case]]
     seconds: float
-    """About what a case takes with one number of threads and four contestants, on two cores."""
+    """About what a case takes with one number of threads and these peers, on two cores."""
     quick_seconds: float
+    peers: tuple[str, ...] = DEFAULT_PEERS
+    """Who takes part unless the command line says so."""
     when_empty: str = "nothing of that name"
 
     def estimate_s(self, is_quick: bool) -> float:
@@ -27,8 +30,8 @@ class Suite:
 COMPILE = "compile"
 SUITES = {
     "ops": Suite("operators and small blocks, in the shapes that models have", operator_cases, 8, 4),
-    "memory": Suite("operators that move memory, on tensors of 1, 8 and 32 MB", memory_cases, 8, 4),
-    "models": Suite("whole models at batch one", model_cases, 40, 10),
-    "dynamic": Suite("shapes that change from call to call", list, 0, 0, "filled by a later version"),
+    "models": Suite("whole models at batch one", model_cases, 40, 8),
+    "memory": Suite("operators that move memory, on 1, 8 and 32 MB", memory_cases, 4, 2.5, (REFERENCE,)),
+    "dynamic": Suite("shapes that change from call to call", list, 0, 0, when_empty="filled by a later version"),
     COMPILE: Suite("time and memory to compile a model in a fresh process", model_cases, 60, 15),
 }

@@ -44,7 +44,7 @@ def main() -> None:
             say({"times_s": take_turn(runner.run, **json.loads(line))})
     except BaseException as error:  # whatever a peer throws becomes its row
         traceback.print_exc()
-        say({"error": f"{type(error).__name__}: {error}"[:500]})
+        say({"error": " ".join(f"{type(error).__name__}: {error}".split())[:300]})
 
 
 def make_ready(order: dict[str, Any]) -> tuple[Runner, dict[str, Any]]:
