@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import llvmlite.ir as ir
 
 from foretell.codegen.emit_scalar import ScalarEmitter
-from foretell.codegen.loop_shape import fitting_lanes, reduced_in, registers_at_a_time, widest_bytes
+from foretell.codegen.loop_shape import fitting_lanes, reduced_in, registers_at_a_time, uses_tiles, widest_bytes
 from foretell.codegen.types import (
     I1,
     I32,
@@ -174,11 +174,10 @@ class _Lanes:
 
 @dataclass(slots=True)
 class _Register:
-    """A register buffer: where it is kept, and the vector loop it belongs to (None: outside any)."""
+    """A register, or a vector of a register buffer: where it is kept."""
 
     slot: ir.Value
     type: ir.Type
-    owner: Sym | None
 
 
 @dataclass(slots=True)
@@ -217,6 +216,12 @@ class _LoopEmitter:
     lanes: _Lanes | None = None
     mask: ir.Value | None = None
     blocks: dict[Load, ir.Value] = field(default_factory=dict)
+    constants: dict[Sym, int] = field(default_factory=dict)
+    """Variables of loops that are written out, while one of their iterations is."""
+    tiles: dict[tuple[Buffer, tuple[int, ...]], _Register] = field(default_factory=dict)
+    """Registers of buffers that have a shape, by the place of their first element."""
+    indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
+    """What index expressions came to in a block."""
 
     @property
     def scalar(self) -> ScalarEmitter:
@@ -237,8 +242,8 @@ class _LoopEmitter:
                 self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
             case Store(buffer, indices, value):
                 self.store(buffer, indices, value)
-            case Accumulate(buffer, _, reduction, value):
-                self.accumulate(buffer, reduction, value)
+            case Accumulate(buffer, indices, reduction, value):
+                self.accumulate(buffer, indices, reduction, value)
             case Allocate(buffer, body):
                 self.allocate(buffer)
                 self.statement(body)
@@ -268,9 +273,11 @@ class _LoopEmitter:
         blocks = self._transposed_loads(sym, extent, body)
         for number in range(extent):
             self.values[sym] = ir.Constant(I64, number)
+            self.constants[sym] = number
             self.blocks = {load: vectors[number] for load, vectors in blocks.items()}
             self.statement(body)
         self.blocks = {}
+        del self.constants[sym]
 
     def _transposed_loads(self, sym: Sym, extent: int, body: Statement) -> dict[Load, list[ir.Value]]:
         """For each load that suits it, the vectors of a square block, one per value of `sym`."""
@@ -307,6 +314,10 @@ class _LoopEmitter:
     def vector_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
         """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
         lanes = self.vector_bytes // max(1, widest_bytes(body))
+        if uses_tiles(body):
+            assert isinstance(extent, int), "a tile of registers has a known size"
+            self._tile_loop(sym, extent, lanes, body)
+            return
         lanes = fitting_lanes(lanes, extent)
         wide = lanes * registers_at_a_time(body, extent, lanes)
         count = self.index(extent)
@@ -321,6 +332,16 @@ class _LoopEmitter:
             self._remainder(sym, start, count, lanes, body, partials)
         for buffer, partial in partials.items():
             self._join_partial(buffer, partial)
+
+    def _tile_loop(self, sym: Sym, extent: int, lanes: int, body: Statement) -> None:
+        """Vectors of a tile of registers, written out: full ones, then one that is narrower, or masked."""
+        for start in range(0, extent, lanes):
+            rest = min(lanes, extent - start)
+            count = min(lanes, 1 << (rest - 1).bit_length())
+            active = None if count == rest else _first_lanes(rest, count)
+            self.values[sym], self.constants[sym] = ir.Constant(I64, start), start
+            self._vector_body(sym, count, active, body, {})
+        del self.constants[sym]
 
     def _vector_run(
         self, sym: Sym, start: ir.Value, count: ir.Value, step: int, body: Statement, partials: dict[Buffer, _Partial]
@@ -417,9 +438,9 @@ class _LoopEmitter:
         old = self.builder.load(register.slot, typ=register.type)
         self.builder.store(self.scalar.combine(partial.reduction, old, total, buffer.dtype), register.slot)
 
-    def accumulate(self, buffer: Buffer, reduction: str, value: Scalar) -> None:
+    def accumulate(self, buffer: Buffer, indices: tuple[Dim, ...], reduction: str, value: Scalar) -> None:
         partial = self.partials.get(buffer)
-        slot, type = (partial.slot, partial.type) if partial else self._register(buffer)
+        slot, type = (partial.slot, partial.type) if partial else self._register(buffer, indices)
         old = self.builder.load(slot, typ=type)
         added = self._product_sum(reduction, value, old)
         if added is None:
@@ -468,9 +489,10 @@ class _LoopEmitter:
 
     def allocate(self, buffer: Buffer) -> None:
         if buffer.scope == "register":
-            lanes = self.lanes.count if self.lanes else 1
-            type = widened(register_type(buffer.dtype.compute), lanes)
-            self.registers[buffer] = _Register(self._entry_alloca(type), type, self.lanes.sym if self.lanes else None)
+            if not buffer.shape:
+                lanes = self.lanes.count if self.lanes else 1
+                type = widened(register_type(buffer.dtype.compute), lanes)
+                self.registers[buffer] = _Register(self._entry_alloca(type), type)
             return
         elements = expr.product(buffer.shape)
         assert isinstance(elements, int), f"{buffer} on the stack needs a known size"
@@ -478,14 +500,31 @@ class _LoopEmitter:
         slot.type = POINTER  # llvmlite types what it allocates; elements are read and written as vectors too
         self.pointers[buffer] = slot
 
-    def _register(self, buffer: Buffer) -> tuple[ir.Value, ir.Type]:
-        register = self.registers[buffer]
+    def _register(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> tuple[ir.Value, ir.Type]:
+        register = self._tile(buffer, indices) if buffer.shape else self.registers[buffer]
         return register.slot, register.type
+
+    def _tile(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> _Register:
+        """The register that holds an element, or as many as there are lanes from it on."""
+        place: list[int] = []
+        lanes = 1
+        for index in indices:
+            assert isinstance(index, (int, expr.Expr))
+            if self.lanes is not None and self.lanes.sym in expr.symbols(index):
+                lanes = self.lanes.count
+            number = expr.substitute(index, self.constants)
+            assert isinstance(number, int), f"{buffer} is a tile of registers: its indices are written out"
+            place.append(number)
+        key = (buffer, tuple(place))
+        if key not in self.tiles:
+            type = widened(register_type(buffer.dtype.compute), lanes)
+            self.tiles[key] = _Register(self._entry_alloca(type), type)
+        return self.tiles[key]
 
     def store(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...], value: Scalar) -> None:
         emitted = self.value(value)
         if buffer.scope == "register":
-            slot, type = self._register(buffer)
+            slot, type = self._register(buffer, indices)
             rounded = self.scalar.cast(emitted, dtype_of(value), buffer.dtype)
             self.builder.store(self.scalar.splat(rounded, lanes_of_type(type)), slot)
             return
@@ -574,7 +613,7 @@ class _LoopEmitter:
         buffer = load.source
         assert isinstance(buffer, Buffer)
         if buffer.scope == "register":
-            slot, type = self._register(buffer)
+            slot, type = self._register(buffer, load.indices)
             return self.builder.load(slot, typ=type)
         if load in self.blocks:
             return self.scalar.from_memory(self.blocks[load], buffer.dtype)
@@ -681,18 +720,33 @@ class _LoopEmitter:
 
     def _place(self, value: Dim) -> _Place:
         if self.lanes is None:
-            return _Place(self.index(value), 0, None)
+            return _Place(self._scalar_index(value), 0, None)
         linear = expr.try_linear(value, frozenset({self.lanes.sym}))
         if linear is None:
             emitted = self.index(value)
             return _Place(emitted, 0, emitted if is_vector(emitted) else None)
         coefficients, rest = linear
         stride = coefficients.get(self.lanes.sym, 0)
-        base = self.index(rest)
+        if self.lanes.sym in self.constants:
+            base = self._scalar_index(rest + stride * self.constants[self.lanes.sym])
+            return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
+        base = self._scalar_index(rest)
         if stride:
             first = self.builder.mul(self.values[self.lanes.sym], ir.Constant(I64, stride))
             base = self.builder.add(base, first)
         return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
+
+    def _scalar_index(self, value: Dim) -> ir.Value:
+        """An index that is the same in all lanes; emitted once in each block, but for its constant term."""
+        value = expr.substitute(value, self.constants)
+        if isinstance(value, int):
+            return ir.Constant(I64, value)
+        constant = dict(expr.terms_of(value)).get((), 0)
+        key = (self.builder.block, value - constant)
+        if key not in self.indices:
+            self.indices[key] = self.index(value - constant)
+        base = self.indices[key]
+        return self.builder.add(base, ir.Constant(I64, constant)) if constant else base
 
     def index(self, value: Dim) -> ir.Value:
         """An integer expression: one lane, or a vector if it depends on the variable of the vector loop."""
@@ -745,6 +799,10 @@ class _Place:
 
 def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:
     return ir.Constant(ir.VectorType(I64, lanes), [lane * step for lane in range(lanes)])
+
+
+def _first_lanes(wanted: int, lanes: int) -> ir.Constant:
+    return ir.Constant(ir.VectorType(I1, lanes), [int(lane < wanted) for lane in range(lanes)])
 
 
 def lanes_of_type(type: ir.Type) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from foretell.ir.expr import Dim
-from foretell.ir.tensor_expr import Apply, Buffer, Cast, Index, Scalar, Select, dtype_of
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store
+from foretell.ir.tensor_expr import Apply, Buffer, Cast, Index, Scalar, Select, Source, dtype_of
+from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, loads_in
 
 WIDE = 4
 """Registers' worth of lanes in the main part of a vector loop."""
@@ -85,3 +85,18 @@ def reduced_in(statement: Statement) -> dict[Buffer, str]:
             return {buffer: reduction}
         case Store():
             return {}
+
+
+def uses_tiles(statement: Statement) -> bool:
+    """Whether a statement touches a register buffer that has a shape."""
+    match statement:
+        case Block(statements):
+            return any(map(uses_tiles, statements))
+        case For(_, _, _, body) | Guard(_, body) | Allocate(_, body):
+            return uses_tiles(body)
+        case Store(buffer, _, value) | Accumulate(buffer, _, _, value):
+            return _is_tile(buffer) or any(_is_tile(load.source) for load in loads_in(value))
+
+
+def _is_tile(source: Source) -> bool:
+    return isinstance(source, Buffer) and source.scope == "register" and bool(source.shape)
