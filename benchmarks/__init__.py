@@ -1,8 +1,9 @@
 """The race: foretell beside the engines that users would pick instead. `python -m benchmarks --help`.
 
-cases, onnx_builder, operators, memory_operators, models/   what is run: ONNX models with seeded weights and inputs
-contestants/, worker                                        who runs it: one small module each, in a process of its own
-race, statistics                                            turns, and what they say
-machine, peak                                               where: CPU, measured peak and bandwidth
-table, page, baseline                                       what is printed, drawn and compared
+network, cases, operators, memory_operators, models/, suites   what is run: ONNX models with seeded weights and inputs
+contestants/, worker, contestant_process                       who runs it: a small module each, in its own process
+race, compile_times, cpu_time, statistics                      turns, and what they say
+machine, peak, count_macs                                      where: the CPU, its measured peak and bandwidth
+results, table, bar_chart, page, baseline                      what is stored, printed, drawn and compared
+run_suites, command_line, __main__                             the command
 """

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import StoredCase
+from benchmarks.cpu_time import foreign_cpus, read_cpu_time
 from benchmarks.worker import OUTPUTS
 
 ROOT = Path(__file__).parents[1]
@@ -49,12 +50,13 @@ class ContestantProcess:
     ) -> None:
         self._scratch = around.folder / f"{contestant}-{threads}"
         self._scratch.mkdir(parents=True, exist_ok=True)
+        self._cpus = race_cpus(threads)
         order = {
             "contestant": contestant,
             "model": str(case.model),
             "feeds": str(case.feeds),
             "threads": threads,
-            "cpus": race_cpus(threads),
+            "cpus": self._cpus,
             "scratch": str(self._scratch),
             "save": save,
         }
@@ -73,8 +75,13 @@ class ContestantProcess:
         self._signal(signal.SIGSTOP)
         return about
 
-    def turn(self, warm_s: float, turn_s: float, calls: int, limit_s: float) -> list[float]:
-        """Seconds of each call."""
+    def turn(self, warm_s: float, turn_s: float, calls: int, limit_s: float) -> tuple[list[float], float]:
+        """Seconds of each call, and how many of its CPUs others kept busy meanwhile."""
+        before = read_cpu_time(self._cpus, self._process.pid)
+        times_s = self._ask_for_turn(warm_s, turn_s, calls, limit_s)
+        return times_s, foreign_cpus(before, read_cpu_time(self._cpus, self._process.pid))
+
+    def _ask_for_turn(self, warm_s: float, turn_s: float, calls: int, limit_s: float) -> list[float]:
         assert self._process.stdin is not None
         question = json.dumps({"warm_s": warm_s, "turn_s": turn_s, "calls": calls})
         self._signal(signal.SIGCONT)

@@ -18,6 +18,9 @@ from benchmarks.statistics import Measured, relative_error
 
 SLOW_CALL_S = 0.2
 """From here on a call is its own warm-up."""
+DISTURBED_CPUS = 0.25
+"""A turn is disturbed if others keep more than so many of its CPUs busy; it is taken again after a pause."""
+PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Racer:
         self.process = process
         self._spent_s = 0.0
         self._call_s = 0.0
+        self._repeats = 0
 
     def has_finished(self, pace: Pace) -> bool:
         has_enough = self._spent_s > pace.contestant_s and len(self.result.turns_ms) >= pace.fewest_rounds
@@ -59,18 +63,36 @@ class Racer:
             self._fail(failure)
 
     def turn(self, pace: Pace) -> None:
-        warm_s = 0.0 if self._call_s > SLOW_CALL_S else pace.warm_s
-        start = time.monotonic()
+        """Take a turn, and take it again while others disturb it, but not for ever."""
         try:
-            times_s = self.process.turn(warm_s, pace.turn_s, pace.calls, pace.turn_limit_s)
+            times_s, foreign = self._timed_turn(pace)
+            while foreign > DISTURBED_CPUS and self._repeats < pace.rounds and not self.has_finished(pace):
+                self._repeats += 1
+                time.sleep(PAUSE_S)
+                again_s, foreign_again = self._timed_turn(pace)
+                if foreign_again < foreign:
+                    times_s, foreign = again_s, foreign_again
         except Failed as failure:
             self._fail(failure)
             return
+        self._record(times_s, is_disturbed=foreign > DISTURBED_CPUS)
+
+    def _timed_turn(self, pace: Pace) -> tuple[list[float], float]:
+        warm_s = 0.0 if self._call_s > SLOW_CALL_S else pace.warm_s
+        start = time.monotonic()
+        found = self.process.turn(warm_s, pace.turn_s, pace.calls, pace.turn_limit_s)
         self._spent_s += time.monotonic() - start
+        return found
+
+    def _record(self, times_s: list[float], *, is_disturbed: bool) -> None:
         self._call_s = float(np.median(times_s))
-        turns_ms = (*self.result.turns_ms, 1e3 * self._call_s)
-        fastest_ms = min(1e3 * min(times_s), self.result.min_ms or float("inf"))
-        self.result = replace(self.result, turns_ms=turns_ms, min_ms=fastest_ms)
+        disturbed = self.result.details.get("disturbed_turns", 0) + is_disturbed
+        self.result = replace(
+            self.result,
+            turns_ms=(*self.result.turns_ms, 1e3 * self._call_s),
+            min_ms=min(1e3 * min(times_s), self.result.min_ms or float("inf")),
+            details={"disturbed_turns": disturbed},
+        )
 
     def _fail(self, failure: Failed) -> None:
         """Nothing that was measured before counts."""

@@ -15,9 +15,7 @@ from benchmarks.run_suites import Plan
 
 
 def test_options_are_read() -> None:
-    line = (
-        "ops models --only conv,matmul --threads 1,2 --peers onnxruntime --quick --fail-if 3% --python mnn=/bin/python"
-    )
+    line = "ops models --only conv,matmul --threads 1,2 --peers onnxruntime --quick --fail-if 3% --python mnn=/bin/it"
     options = make_parser().parse_args(line.split())
     assert options.suites == ["ops", "models"]
     assert (options.only, options.threads, options.peers) == (("conv", "matmul"), (1, 2), ("onnxruntime",))
