@@ -47,7 +47,7 @@ def races(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, int], list[Row]]]:
 
 def cells(row: Row) -> list[str]:
     if row.error is not None:
-        return [row.contestant, "-", "", "", "", "", row.error[:60]]
+        return [row.contestant, "-", "", "", "", "", row.error[:40]]
     return [
         row.contestant,
         number_text(row.median_ms),

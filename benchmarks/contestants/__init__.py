@@ -62,5 +62,7 @@ CONTESTANTS = {
     REFERENCE: Contestant("onnxruntime", ("onnxruntime",), "onnxruntime"),
     "openvino": Contestant("openvino", ("openvino",), "openvino"),
     "mnn": Contestant("mnn", ("MNN",), "MNN"),
+    "torch": Contestant("torch_eager", ("torch",), "torch"),
+    "torch_compile": Contestant("torch_compile", ("torch",), "torch"),
 }
 DEFAULT_PEERS = ("onnxruntime", "openvino", "mnn")
