@@ -32,30 +32,61 @@ def cluster_stages(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[C
     for stage in stages:
         if clusters:
             joined = (*clusters[-1].stages, stage)
-            depth = _shared_depth(joined)
-            if depth and _is_worth_sharing(joined, depth, kept):
+            depth = shared_depth(joined, kept)
+            if depth:
                 clusters[-1] = Cluster(joined, depth)
                 continue
         clusters.append(Cluster((stage,), len(stage.axes)))
     return clusters
 
 
-def _shared_depth(stages: tuple[TensorStage, ...]) -> int:
-    """The number of leading axes on which all stages agree and read one another at the same point."""
+def shared_depth(stages: tuple[TensorStage, ...], kept: frozenset[Buffer]) -> int:
+    """How many outer loops the stages should share; 0 if they had better stay apart."""
+    depth = _common_depth(stages)
+    return depth if depth and _is_worth_sharing(stages, depth, kept) else 0
+
+
+def _common_depth(stages: tuple[TensorStage, ...]) -> int:
+    """The number of leading axes on which all stages agree and read one another at the same point.
+
+    A stage that fills a part of its buffer shares all of its axes or none: it knows nothing of the rows beside it.
+    """
     depth = min(len(stage.axes) for stage in stages)
     for position in range(depth):
         if len({stage.axes[position].extent for stage in stages}) != 1:
             depth = position
             break
-    own = {stage.buffer for stage in stages}
+    writers: dict[Buffer, list[TensorStage]] = {}
     for stage in stages:
-        if any(index != axis.sym for index, axis in zip(stage.place, stage.axes, strict=True)):
-            return 0
+        writers.setdefault(stage.buffer, []).append(stage)
+    for stage in stages:
         for load in loads_in(stage.body):
-            if load.source in own:
-                same = [index == axis.sym for index, axis in zip(load.indices, stage.axes, strict=False)]
-                depth = min(depth, [*same, False].index(False))
-    return depth
+            assert isinstance(load.source, Buffer)
+            for writer in writers.get(load.source, ()):
+                depth = min(depth, _same_indices(load, stage, writer))
+    whole = all(depth == len(stage.axes) for stage in stages)
+    in_parts = len(writers) < len(stages) or any(_fills_a_part(stage) for stage in stages)
+    return 0 if in_parts and not whole else depth
+
+
+def _same_indices(load: Load, reader: TensorStage, writer: TensorStage) -> int:
+    """How many leading indices of a load are those at which the writer stores in the same iteration."""
+    bindings: dict[Sym, Dim] = {
+        own.sym: other.sym for own, other in zip(writer.axes, reader.axes, strict=False) if own.sym != other.sym
+    }
+    same = (index == expr.substitute(place, bindings) for index, place in zip(load.indices, writer.place, strict=True))
+    return [*same, False].index(False)
+
+
+def _fills_a_part(stage: TensorStage) -> bool:
+    if any(index != axis.sym for index, axis in zip(stage.place, stage.axes, strict=True)):
+        return True
+    return any(_is_less(axis.extent, dim) for axis, dim in zip(stage.axes, stage.buffer.shape, strict=True))
+
+
+def _is_less(extent: Dim, dim: Dim) -> bool:
+    low, _ = expr.bounds(dim - extent)
+    return low is not None and low > 0
 
 
 def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozenset[Buffer]) -> bool:
