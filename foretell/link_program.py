@@ -6,6 +6,7 @@ The one place where the compiler's stages meet the run time besides `compiler.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from foretell.codegen.compile_module import compile_module
 from foretell.codegen.emit_kernel import Layout
@@ -15,7 +16,7 @@ from foretell.graph.equal_dims import equal_dims
 from foretell.graph.evaluate import evaluate_node
 from foretell.graph.nodes import Array, Graph, Node
 from foretell.graph.optable import OPS
-from foretell.ir import expr
+from foretell.ir import dtypes, expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
@@ -23,6 +24,9 @@ from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_gr
 from foretell.loops.nodes import Kernel, free_symbols
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
+from foretell.schedule.pack import Part, pack_array, packed_buffer
+from foretell.schedule.steps import Pack, apply_schedule
+from foretell.search.contraction import try_schedule
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 
@@ -32,17 +36,39 @@ def is_native(node: Node) -> bool:
     return OPS[node.op].define is not None
 
 
-def lower_program(graph: Graph, target: Target) -> list[NativeStep | NodeStep]:
-    """The kernels of a graph, and the nodes that have none, in order."""
-    return lower_graph(graph, is_native, target.spec.vector_bytes // 4)
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The kernels of a graph, and the nodes that have none, in order; and constants that kernels read packed."""
+
+    steps: list[NativeStep | NodeStep]
+    packed: Mapping[str, tuple[Buffer, tuple[Part, ...]]]
+    """Names of packed constants: what they are made of, and how."""
+
+
+def lower_program(graph: Graph, target: Target) -> Lowered:
+    constants = frozenset(value.name for value in graph.constants)
+    packed: dict[str, tuple[Buffer, tuple[Part, ...]]] = {}
+
+    def schedule(kernel: Kernel) -> Kernel | None:
+        steps = try_schedule(kernel, target.spec, constants)
+        if steps is None:
+            return None
+        for step in steps:
+            if isinstance(step, Pack):
+                source = next(buffer for buffer in kernel.reads if buffer.name == step.buffer)
+                packed[packed_buffer(source, step.parts).name] = (source, step.parts)
+        return apply_schedule(kernel, steps)
+
+    return Lowered(lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule), packed)
 
 
 def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None) -> CompiledModel:
     """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
     times = StageTimes() if times is None else times
     with times.measure("lower"):
-        steps = lower_program(graph, target)
-        program = _program(graph, steps)
+        lowered = lower_program(graph, target)
+        steps, constants = lowered.steps, _constants(graph, lowered)
+        program = _program(graph, steps, constants)
     with times.measure("emit"):
         module = emit_module(
             [step.kernels for step in steps if isinstance(step, NativeStep)], _layout(program, target), target
@@ -51,13 +77,34 @@ def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTim
         binary = Binary(target, compile_module(module, target), emit_pool(target))
     fallbacks = [_fallback(step.node, target, threads, times) for step in steps if isinstance(step, NodeStep)]
     numbers = {slot.name: number for number, slot in enumerate(program.slots)}
-    constants = {numbers[value.name]: array for value, array in graph.constants.items()}
     with times.measure("load"):
-        return CompiledModel(program, binary, constants, fallbacks, threads)
+        arrays = {numbers[name]: array for name, array in constants.items()}
+        return CompiledModel(program, binary, arrays, fallbacks, threads)
 
 
-def _program(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> Program:
-    slots = _slots(graph, steps)
+def _constants(graph: Graph, lowered: Lowered) -> dict[str, Array]:
+    """Arrays by name: constants as they are, if anything reads them so, and packed ones."""
+    arrays = {value.name: array for value, array in graph.constants.items()}
+    packed = {
+        name: pack_array(arrays[source.name].reshape(source.type.static_shape), parts)
+        for name, (source, parts) in lowered.packed.items()
+    }
+    only_packed = {source.name for source, _ in lowered.packed.values()} - _read_unpacked(graph, lowered.steps)
+    return {name: array for name, array in arrays.items() if name not in only_packed} | packed
+
+
+def _read_unpacked(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> set[str]:
+    read = {value.name for value in graph.outputs}
+    for step in steps:
+        if isinstance(step, NodeStep):
+            read |= {value.name for value in step.node.present_inputs}
+        else:
+            read |= {buffer.name for kernel in step.kernels for buffer in kernel.reads}
+    return read
+
+
+def _program(graph: Graph, steps: Sequence[NativeStep | NodeStep], constants: Mapping[str, Array]) -> Program:
+    slots = _slots(graph, steps, constants)
     numbers = {slot.name: number for number, slot in enumerate(slots)}
     return Program(
         graph.name,
@@ -93,7 +140,7 @@ def _layout(program: Program, target: Target) -> Layout:
     return Layout(slots, symbols, target.spec.vector_bytes)
 
 
-def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Slot, ...]:
+def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep], constants: Mapping[str, Array]) -> tuple[Slot, ...]:
     """One slot per tensor that exists in memory, inputs first."""
     roles: dict[str, Slot] = {}
 
@@ -102,8 +149,8 @@ def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Slot, 
 
     for value in graph.inputs:
         add(buffer_of(value), "input")
-    for value in graph.constants:
-        add(buffer_of(value), "constant")
+    for name, array in constants.items():
+        roles[name] = Slot(name, dtypes.from_numpy(array.dtype), array.shape, "constant")
     for value in graph.outputs:
         add(buffer_of(value), "output")
     for step in steps:

@@ -420,15 +420,34 @@ def _carried(loop: For) -> Iterator[Dependence]:
 
 
 def _share_a_moving_index(own: Sequence[Access], loop: For) -> bool:
-    """Whether all accesses have one index in common that is another in each iteration of the loop."""
-    inner = {inside.sym for access in own for inside in access.loops}
-    for position, index in enumerate(own[0].indices):
-        if isinstance(index, (int, expr.Expr)) and not expr.symbols(index) & inner:
-            linear = expr.try_linear(index, frozenset({loop.sym}))
-            moves = linear is not None and linear[0].get(loop.sym, 0) != 0
-            if moves and all(access.indices[position] == index for access in own):
-                return True
-    return False
+    """Whether along one dimension, each iteration of the loop has a range of indices to itself.
+
+    All accesses go there by the same step, and what they add to it stays within that step.
+    """
+    inner = frozenset(inside.sym for access in own for inside in access.loops)
+    return any(_is_split_up(own, loop, position, inner) for position in range(len(own[0].indices)))
+
+
+def _is_split_up(own: Sequence[Access], loop: For, position: int, inner: frozenset[Sym]) -> bool:
+    steps: set[int] = set()
+    outer: set[Dim] = set()
+    lows: list[int] = []
+    highs: list[int] = []
+    for access in own:
+        index = access.indices[position]
+        linear = expr.try_linear(index, inner | {loop.sym}) if isinstance(index, (int, expr.Expr)) else None
+        if linear is None:
+            return False
+        coefficients, rest = linear
+        steps.add(coefficients.get(loop.sym, 0))
+        constant = dict(expr.terms_of(rest)).get((), 0)
+        outer.add(rest - constant)
+        low, high = expr.bounds(sum((c * s for s, c in coefficients.items() if s != loop.sym), start=constant))
+        if low is None or high is None:
+            return False
+        lows.append(low)
+        highs.append(high)
+    return len(steps) == 1 and len(outer) == 1 and max(highs) - min(lows) < abs(next(iter(steps)))
 
 
 def _moves_apart(access: Access, loop: For) -> bool:

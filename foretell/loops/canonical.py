@@ -37,6 +37,7 @@ def canonical(kernel: Kernel) -> Kernel:
 class _Renaming:
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     symbols: dict[Sym, Dim] = field(default_factory=dict)
+    loops: int = 0
 
     def buffer(self, old: Buffer) -> Buffer:
         if old not in self.buffers:
@@ -46,7 +47,8 @@ class _Renaming:
     def statement(self, statement: Statement) -> Statement:
         match statement:
             case For(sym, extent, kind, body):
-                fresh = replace(sym, name=f"s{len(self.symbols)}")
+                fresh = replace(sym, name=f"s{self.loops}")
+                self.loops += 1
                 extent = expr.substitute(extent, self.symbols)
                 self.symbols[sym] = fresh
                 return For(fresh, extent, kind, self.statement(body))

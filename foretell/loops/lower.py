@@ -9,8 +9,9 @@ lives in registers or on the stack.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
@@ -32,6 +33,7 @@ from foretell.loops.nodes import (
     substitute_scalar,
     substitute_statement,
 )
+from foretell.loops.plain_nests import flattened, with_own_buffers, without_single_iterations
 from foretell.loops.stages import TensorStage, body_cost
 
 PARALLEL_POINTS = 1 << 15
@@ -48,8 +50,17 @@ ROW_BLOCK = 512
 """Columns of a reduction of rows that one task takes."""
 
 
-def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) -> list[Kernel]:
-    """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32."""
+Scheduler: TypeAlias = Callable[[Kernel], Kernel | None]
+"""Makes a plain nest fast, or declines."""
+
+
+def lower(
+    stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int, schedule: Scheduler | None = None
+) -> list[Kernel]:
+    """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32.
+
+    Sums of products are given to `schedule` as plain nests; what it declines gets the same loops as everything else.
+    """
     clusters = cluster_stages([stage for stage in stages if not _is_empty(stage)], kept)
     home = {stage.buffer: number for number, cluster in enumerate(clusters) for stage in cluster.stages}
     shared = {
@@ -60,7 +71,7 @@ def lower(stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int) ->
         if isinstance(load.source, Buffer) and home.get(load.source, number) != number
     }
     empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
-    return [*empty, *(_nest(cluster, kept | shared, lanes) for cluster in clusters)]
+    return [*empty, *(_nest(cluster, kept | shared, lanes, schedule) for cluster in clusters)]
 
 
 def _is_empty(stage: TensorStage) -> bool:
@@ -70,25 +81,44 @@ def _is_empty(stage: TensorStage) -> bool:
 # --- one nest ------------------------------------------------------------------------------------------------
 
 
-def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int) -> Kernel:
+def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Scheduler | None) -> Kernel:
     stages, depth = _unified(cluster)
     stages = _rows_in_outputs(stages, depth, kept)
     locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
     inner = [_with_locals(stage, locals_, depth) for stage in stages]
     outer = stages[0].axes[:depth]
-    rows = any(len(stage.axes) > depth for stage in stages)
-    if rows:
+    if any(len(stage.axes) > depth for stage in stages):
         body: Statement = Block(tuple(_row_loops(inner, depth, lanes)))
         body = _allocated(body, [locals_[s.buffer] for s in stages if s.buffer in locals_])
-        statement = _outer_loops(outer, body, _points(stages))
-    else:
-        statement = _point_nest(outer, inner, locals_, lanes)
-    reads = {load.source: None for stage in inner for load in loads_in(stage.body)}
+        return _kernel(inner, _outer_loops(outer, body, _points(stages)))
+    if schedule is not None and _is_sum_of_products(inner):
+        scheduled = schedule(with_own_buffers(_kernel(inner, _plain_nest(outer, inner, locals_))))
+        if scheduled is not None:
+            return scheduled
+    return _kernel(inner, _point_nest(outer, inner, locals_, lanes))
+
+
+def _kernel(stages: Sequence[TensorStage], statement: Statement) -> Kernel:
+    reads = {load.source: None for stage in stages for load in loads_in(stage.body)}
     tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
-    writes = tuple(dict.fromkeys(stage.buffer for stage in inner if stage.buffer.scope == "table"))
-    return Kernel(
-        stages[-1].buffer.name, tuple(b for b in tables if b not in writes), writes, statement, stages[-1].location
-    )
+    writes = tuple(dict.fromkeys(stage.buffer for stage in stages if stage.buffer.scope == "table"))
+    read_only = tuple(buffer for buffer in tables if buffer not in writes)
+    return Kernel(stages[-1].buffer.name, read_only, writes, statement, stages[-1].location)
+
+
+def _is_sum_of_products(stages: Sequence[TensorStage]) -> bool:
+    """Whether one stage sums up something that is made from two loads, and the others are computed point by point."""
+    sums = [stage for stage in stages if stage.reduction is not None]
+    return len(sums) == 1 and sums[0].reduction == "sum" and len(list(loads_in(sums[0].body))) > 1
+
+
+def _plain_nest(outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer]) -> Statement:
+    """Serial loops over the points of the output, and at each of them the stages in turn; no loop runs just once."""
+    places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
+    axes, bindings = collapse(outer, places, [stage.body for stage in stages])
+    moved = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
+    body = Block(tuple(_point_stage(stage, bindings, [], -1) for stage in moved))
+    return flattened(without_single_iterations(_loops(axes, _allocated(body, list(locals_.values())))))
 
 
 def _rows_in_outputs(stages: list[TensorStage], depth: int, kept: frozenset[Buffer]) -> list[TensorStage]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.ir.tensor_expr import Buffer
-from foretell.loops.lower import lower
+from foretell.loops.lower import Scheduler, lower
 from foretell.loops.nodes import Kernel
 from foretell.loops.stages import flatten, inline, split_at_conditions
 
@@ -26,8 +26,10 @@ class NodeStep:
     node: Node
 
 
-def lower_graph(graph: Graph, is_native: Callable[[Node], bool], lanes: int) -> list[NativeStep | NodeStep]:
-    """The steps that compute a graph's outputs, in order."""
+def lower_graph(
+    graph: Graph, is_native: Callable[[Node], bool], lanes: int, schedule: Scheduler | None = None
+) -> list[NativeStep | NodeStep]:
+    """The steps that compute a graph's outputs, in order; `schedule` is asked about sums of products."""
     steps: list[NativeStep | NodeStep] = []
     run: list[Node] = []
     for node in graph.nodes:
@@ -35,11 +37,11 @@ def lower_graph(graph: Graph, is_native: Callable[[Node], bool], lanes: int) -> 
             run.append(node)
             continue
         if run:
-            steps.append(_native_step(run, graph, lanes))
+            steps.append(_native_step(run, graph, lanes, schedule))
             run = []
         steps.append(NodeStep(node))
     if run:
-        steps.append(_native_step(run, graph, lanes))
+        steps.append(_native_step(run, graph, lanes, schedule))
     return steps
 
 
@@ -47,7 +49,7 @@ def buffer_of(value: Value) -> Buffer:
     return Buffer(value.name, value.dtype, value.shape)
 
 
-def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int) -> NativeStep:
+def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Scheduler | None) -> NativeStep:
     inside = {value for node in nodes for value in node.outputs}
     own = {id(node) for node in nodes}
     read_elsewhere = {
@@ -56,4 +58,4 @@ def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int) -> NativeStep:
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
     stages = split_at_conditions(inline(flatten(nodes, buffer_of), kept))
     in_parts = frozenset(stage.buffer for stage in stages if stage.place != tuple(axis.sym for axis in stage.axes))
-    return NativeStep(tuple(lower(stages, kept | in_parts, lanes)))
+    return NativeStep(tuple(lower(stages, kept | in_parts, lanes, schedule)))

@@ -48,7 +48,7 @@ class KernelReport:
 def describe_kernels(graph: Graph, target: Target) -> tuple[KernelReport, ...]:
     """In the order they run; subgraphs of control flow are one line each."""
     found: list[KernelReport] = []
-    for step in lower_program(graph, target):
+    for step in lower_program(graph, target).steps:
         if isinstance(step, NodeStep):
             operator = str(step.node.attrs.get("op_type", step.node.op))
             found.append(KernelReport(IN_PYTHON, step.node.location, operator, None, None))

@@ -1,0 +1,95 @@
+"""Packing: an operand in the order in which a nest reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim
+from foretell.ir.tensor_expr import Buffer, Load, Scalar
+from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, map_loads
+from foretell.schedule.illegal import IllegalStep
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One dimension of a packed buffer: `index // divisor % modulus` of a dimension (no `%` if the modulus is 0)."""
+
+    dimension: int
+    divisor: int = 1
+    modulus: int = 0
+
+    def of(self, index: Dim) -> Dim:
+        quotient = index // self.divisor
+        return quotient % self.modulus if self.modulus else quotient
+
+    def extent(self, whole: int) -> int:
+        return self.modulus or ceil(whole / self.divisor)
+
+    def __str__(self) -> str:
+        text = f"{self.dimension}"
+        text += f"/{self.divisor}" if self.divisor != 1 else ""
+        return text + (f"%{self.modulus}" if self.modulus else "")
+
+
+def packed_buffer(buffer: Buffer, parts: tuple[Part, ...]) -> Buffer:
+    """The buffer that holds a packed operand; its name says how it is packed."""
+    shape = tuple(part.extent(_whole(buffer, part.dimension)) for part in parts)
+    order, sizes = ",".join(map(str, parts)), "x".join(map(str, shape))
+    return replace(buffer, name=f"{buffer.name}[{order}:{sizes}]", shape=shape)
+
+
+def _whole(buffer: Buffer, dimension: int) -> int:
+    extent = buffer.shape[dimension]
+    if not isinstance(extent, int):
+        raise IllegalStep(f"dimension {dimension} of {buffer} is not known")
+    return extent
+
+
+def pack(nest: Statement, buffer: Buffer, parts: tuple[Part, ...]) -> Statement:
+    """Read an operand from where `pack_array` puts it.
+
+    before: w[8*k + j, c]      after: w'[k, c, j]      for parts 0/8, 1, 0%8
+    """
+    packed = packed_buffer(buffer, parts)
+
+    def moved(load: Load) -> Scalar:
+        if load.source != buffer:
+            return load
+        plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+        if len(plain) != len(load.indices):
+            raise IllegalStep(f"{buffer} is read at indices that come from data")
+        return Load(packed, tuple(part.of(plain[part.dimension]) for part in parts), load.dtype)
+
+    return _mapped(nest, moved)
+
+
+def _mapped(statement: Statement, moved: Any) -> Statement:
+    match statement:
+        case Block(statements):
+            return Block(tuple(_mapped(inner, moved) for inner in statements))
+        case For(_, _, _, body) | Guard(_, body) | Allocate(_, body):
+            return replace(statement, body=_mapped(body, moved))
+        case Store(_, _, value) | Accumulate(_, _, _, value):
+            return replace(statement, value=map_loads(value, moved))
+
+
+def pack_array(array: Array, parts: tuple[Part, ...]) -> Array:
+    """A constant as `pack` reads it; what a last block lacks is zero."""
+    axes: list[tuple[Part, ...]] = []
+    for dimension, extent in enumerate(array.shape):
+        own = sorted((part for part in parts if part.dimension == dimension), key=lambda part: -part.divisor)
+        axes.append(tuple(own))
+        whole = own[0].extent(extent) * own[0].divisor
+        widths = [(0, whole - extent if number == dimension else 0) for number in range(array.ndim)]
+        array = np.pad(array, widths) if whole != extent else array
+    shape = [part.extent(array.shape[number]) for number, own in enumerate(axes) for part in own]
+    flat = [part for own in axes for part in own]
+    order = [flat.index(part) for part in parts]
+    return np.ascontiguousarray(array.reshape(shape).transpose(order))
