@@ -14,7 +14,7 @@ from benchmarks.machine import summary
 from benchmarks.results import Results, read_results
 from benchmarks.statistics import CONFIDENCE, ERROR_LIMIT, Row
 from benchmarks.suites import COMPILE, SUITES
-from benchmarks.table import number_text, races
+from benchmarks.table import number_text, races, time_text
 
 PAGE = ROOT / "docs/benchmarks.md"
 FOLDER = ROOT / "docs/benchmarks"
@@ -26,7 +26,7 @@ Written by `python -m benchmarks page` from the result files in [benchmarks/](be
 median divided by foretell's: above 1, foretell is faster than the best peer. Brackets hold its {CONFIDENCE:.0%}
 interval; where that holds 1 the race is a tie. Peak is the share of the measured multiply-add peak of so many threads,
 foretell's and then the best peer's; Winograd convolutions may exceed 100 %. `!` marks outputs that differ from
-onnxruntime's by more than {ERROR_LIMIT:g} of their scale.
+onnxruntime's by more than {ERROR_LIMIT:g} of their scale, `~` times during which other processes were busy.
 """
 
 
@@ -167,7 +167,7 @@ def _line(*cells: str) -> str:
 def _time(row: Row | None) -> str:
     if row is None:
         return ""
-    return "failed" if row.median_ms is None else number_text(row.median_ms) + (" !" if row.is_wrong else "")
+    return "failed" if row.median_ms is None else time_text(row) + (" !" if row.is_wrong else "")
 
 
 def _ratio(row: Row | None) -> str:

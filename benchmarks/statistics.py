@@ -61,6 +61,11 @@ class Row:
         return self.interval is not None and self.interval[0] <= 1.0 <= self.interval[1]
 
     @property
+    def is_disturbed(self) -> bool:
+        """Whether others kept the CPUs busy in more than half of the turns, though these were taken again."""
+        return 2 * self.details.get("disturbed_turns", 0) > self.rounds
+
+    @property
     def is_wrong(self) -> bool:
         return self.max_relative_error is not None and not self.max_relative_error <= ERROR_LIMIT
 

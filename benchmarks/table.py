@@ -15,7 +15,8 @@ from benchmarks.statistics import ERROR_LIMIT, Row
 LEGEND = (
     "ms: median (fastest call) · ratio: the best peer's median / this one's, above 1 is faster than the best peer, "
     "with its 95 % interval; tie: the interval holds 1 · peak: share of the measured multiply-add peak of so many "
-    f"threads · !: outputs differ from onnxruntime's by more than {ERROR_LIMIT:g} of their scale"
+    f"threads · !: outputs differ from onnxruntime's by more than {ERROR_LIMIT:g} of their scale · ~: others were busy "
+    "in most of its turns"
 )
 
 
@@ -50,7 +51,7 @@ def cells(row: Row) -> list[str]:
         return [row.contestant, "-", "", "", "", "", row.error[:40]]
     return [
         row.contestant,
-        number_text(row.median_ms),
+        time_text(row),
         f"({number_text(row.min_ms)})",
         ratio_text(row),
         "" if row.interval is None else f"{row.interval[0]:.2f}-{row.interval[1]:.2f}",
@@ -71,6 +72,10 @@ def error_text(row: Row) -> str:
     if row.max_relative_error is None:
         return ""
     return f"{row.max_relative_error:.0e}" + (" !" if row.is_wrong else "")
+
+
+def time_text(row: Row) -> str:
+    return number_text(row.median_ms) + (" ~" if row.is_disturbed else "")
 
 
 def number_text(number: float | None) -> str:

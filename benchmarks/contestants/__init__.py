@@ -40,18 +40,25 @@ class Contestant:
     module: str
     """Inside this package."""
     imports: tuple[str, ...]
-    """What must be importable."""
+    """What must be importable, the engine itself first."""
     distribution: str
     """What its version is read from."""
 
     def missing(self) -> list[str]:
-        return [name for name in self.imports if util.find_spec(name) is None]
+        return [name for name in self.imports if not _is_importable(name)]
 
     def version(self) -> str:
         return metadata.version(self.distribution)
 
     def prepare(self, job: Job) -> Runner:
         return import_module(f"{__name__}.{self.module}").prepare(job)
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
 
 
 OURS = "foretell"
@@ -64,5 +71,9 @@ CONTESTANTS = {
     "mnn": Contestant("mnn", ("MNN",), "MNN"),
     "torch": Contestant("torch_eager", ("torch",), "torch"),
     "torch_compile": Contestant("torch_compile", ("torch",), "torch"),
+    "ncnn": Contestant("ncnn", ("ncnn", "pnnx"), "ncnn"),
+    "tvm": Contestant("tvm", ("tvm",), "apache-tvm"),
+    "tvm_tuned": Contestant("tvm_tuned", ("tvm", "xgboost"), "apache-tvm"),
+    "iree": Contestant("iree", ("iree.compiler", "iree.runtime"), "iree-base-compiler"),
 }
 DEFAULT_PEERS = ("onnxruntime", "openvino", "mnn")

@@ -52,10 +52,12 @@ def test_the_best_peer_is_not_us_and_has_not_failed() -> None:
     assert best_peer(measured[:2]) is None
 
 
-def test_ties_and_wrong_outputs_are_known(row) -> None:
+def test_ties_disturbances_and_wrong_outputs_are_known(row) -> None:
     assert row(1.01, half_width=0.02).is_tie
     assert not row(1.05, half_width=0.02).is_tie
     assert not row(None).is_tie
+    assert row(details={"disturbed_turns": 4}).is_disturbed
+    assert not row(details={"disturbed_turns": 3}).is_disturbed
     assert row(max_relative_error=2e-4).is_wrong
     assert row(max_relative_error=float("nan")).is_wrong
     assert not row(max_relative_error=None).is_wrong
