@@ -10,6 +10,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.lower import Scheduler, lower
 from foretell.loops.nodes import Kernel
 from foretell.loops.stages import flatten, inline, split_at_conditions
+from foretell.loops.widen_buffers import widen_buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Sche
         value for node in graph.nodes if id(node) not in own for value in node.present_inputs if value in inside
     }
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
-    stages = split_at_conditions(inline(flatten(nodes, buffer_of), kept))
+    stages = inline(flatten(nodes, buffer_of), kept)
+    stages = split_at_conditions(widen_buffers(stages, kept))
     in_parts = frozenset(stage.buffer for stage in stages if stage.place != tuple(axis.sym for axis in stage.axes))
     return NativeStep(tuple(lower(stages, kept | in_parts, lanes, schedule)))
