@@ -30,10 +30,11 @@ def race_to_compile(
 ) -> list[Measured]:
     """The contestants one after the other, and that a few times."""
     results = {name: Measured(name) for name in contestants}
-    for _ in range(pace.repeats):
+    for number in range(pace.repeats):
+        fresh = replace(around, folder=around.folder / f"repeat-{number}")
         for name, result in results.items():
             if result.error is None:
-                results[name] = _add_repeat(result, case, threads, pace, around)
+                results[name] = _add_repeat(result, case, threads, pace, fresh)
     return list(results.values())
 
 
@@ -45,7 +46,8 @@ def _add_repeat(result: Measured, case: StoredCase, threads: int, pace: CompileP
         return Measured(result.contestant, error=str(failure))
     finally:
         process.close()
-    turns_ms = (*result.turns_ms, about["prepare_ms"])
+    heats_ms = (*result.heats_ms, (about["prepare_ms"],))
+    min_ms = min(about["prepare_ms"], result.min_ms or float("inf"))
     details = {name: about[name] for name in DETAILS if name in about}
     smallest = {name: min(number, result.details.get(name, number)) for name, number in details.items()}
-    return replace(result, version=about["version"], turns_ms=turns_ms, min_ms=min(turns_ms), details=smallest)
+    return replace(result, version=about["version"], heats_ms=heats_ms, min_ms=min_ms, details=smallest)

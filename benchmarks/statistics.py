@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp, sqrt
 
 import numpy as np
 
 from benchmarks.contestants import OURS
 
-RESAMPLES = 2000
+RESAMPLES = 500
 CONFIDENCE = 0.95
+STUDENT = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160)
+"""How many standard errors make a 95 % interval, by degrees of freedom; the last serves all above."""
+PROCESS_DEVIATION = 0.02
+"""How much a ratio is expected to differ between pairs of processes, for where their memory happens to lie."""
+PROCESS_WEIGHT = 3
+"""The degrees of freedom that this expectation is worth beside what the heats of a race show."""
 ERROR_LIMIT = 1e-4
 """A contestant whose outputs are further from the reference than this is marked beside its time."""
 
 Interval = tuple[float, float]
+Heats = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +30,18 @@ class Measured:
     """One contestant in one race: the median milliseconds of each of its turns, or why there are none."""
 
     contestant: str
-    turns_ms: tuple[float, ...] = ()
+    heats_ms: tuple[tuple[float, ...], ...] = ()
+    """The turns of each heat, which has a process of its own."""
     min_ms: float | None = None
     max_relative_error: float | None = None
     version: str | None = None
     error: str | None = None
     details: dict[str, float] = field(default_factory=dict)
     """Other numbers that a suite measures, by name and unit."""
+
+    @property
+    def turns_ms(self) -> tuple[float, ...]:
+        return tuple(turn for heat in self.heats_ms for turn in heat)
 
     @property
     def median_ms(self) -> float | None:
@@ -90,7 +103,7 @@ def _row(
     median_ms = one.median_ms
     ratio = interval = percent = None
     if median_ms is not None and best is not None:
-        ratio, interval = ratio_of_medians(best.turns_ms, one.turns_ms)
+        ratio, interval = (1.0, (1.0, 1.0)) if one is best else ratio_of_medians(best.heats_ms, one.heats_ms)
     if median_ms is not None and flops and peak_gflops:
         percent = 100 * flops / (median_ms * 1e-3) / (peak_gflops * 1e9)
     return Row(
@@ -99,18 +112,38 @@ def _row(
     )  # fmt: skip
 
 
-def ratio_of_medians(above: Sequence[float], below: Sequence[float], seed: int = 0) -> tuple[float, Interval]:
-    """median(above) / median(below) over the rounds that both took part in, and its interval.
+def ratio_of_medians(above: Heats, below: Heats) -> tuple[float, Interval]:
+    """median(above) / median(below), and its interval.
 
-    The interval is the paired bootstrap's: rounds are drawn again with replacement, the same ones for both, because
-    what disturbs the machine disturbs neighbours in a round alike.
+    Turns within a heat agree better than heats do, since a process keeps what luck gave it: so the interval comes from
+    how the ratios of heats differ. They are few; their variance is moderated by what is expected of any race, the
+    deviation between processes and the noise of turns (as in Smyth, 2004).
     """
-    count = min(len(above), len(below))
-    first, second = np.array(above[:count]), np.array(below[:count])
-    drawn = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))
-    ratios = np.median(first[drawn], axis=1) / np.median(second[drawn], axis=1)
-    low, high = np.quantile(ratios, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    return float(np.median(first) / np.median(second)), (float(low), float(high))
+    pairs = [_paired(*heats) for heats in zip(above, below, strict=False)]
+    logs = [float(np.log(np.median(first) / np.median(second))) for first, second in pairs]
+    expected = PROCESS_DEVIATION**2 + float(np.mean([_turn_variance(*pair) for pair in pairs]))
+    freedom = PROCESS_WEIGHT + len(logs) - 1
+    found = float(np.sum((np.array(logs) - np.mean(logs)) ** 2))
+    error = sqrt((PROCESS_WEIGHT * expected + found) / freedom / len(logs))
+    ratio = float(np.median(_flat(above)) / np.median(_flat(below)))
+    reach = STUDENT[min(freedom, len(STUDENT) - 1)] * error
+    return ratio, (ratio * exp(-reach), ratio * exp(reach))
+
+
+def _paired(first: Sequence[float], second: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """The turns of the rounds that both took part in: what disturbs the machine disturbs neighbours alike."""
+    count = min(len(first), len(second))
+    return np.array(first[:count]), np.array(second[:count])
+
+
+def _turn_variance(first: np.ndarray, second: np.ndarray) -> float:
+    """Of the logarithm of the ratio of medians, by a paired bootstrap over rounds."""
+    drawn = np.random.default_rng(0).integers(0, len(first), (RESAMPLES, len(first)))
+    return float(np.var(np.log(np.median(first[drawn], axis=1) / np.median(second[drawn], axis=1))))
+
+
+def _flat(heats: Heats) -> list[float]:
+    return [turn for heat in heats for turn in heat]
 
 
 def relative_error(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:

@@ -17,7 +17,10 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a contestant prepares: a model file, inputs by name, a number of threads, and a folder to itself."""
+    """What a contestant prepares: a model file, inputs by name, a number of threads, and a folder to itself.
+
+    The folder is the same in every heat of a race: what was converted there need not be again.
+    """
 
     model: Path
     feeds: Feeds

@@ -35,6 +35,8 @@ def prepare(job: Job) -> Runner:
 def _compile(job: Job) -> Path:
     programs = Path(sys.executable).parent
     imported, compiled = job.scratch / "model.mlir", job.scratch / "model.vmfb"
+    if compiled.exists():
+        return compiled
     translate = [programs / "iree-import-onnx", job.model, "--opset-version", OPSET, "-o", imported]
     for command in (translate, [programs / "iree-compile", imported, "-o", compiled, *COMPILE]):
         subprocess.run(command, check=True, stdout=sys.stderr)

@@ -21,7 +21,8 @@ CONVERT = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
 def prepare(job: Job) -> Runner:
     converted = job.scratch / "model.mnn"
     options = ["-f", "ONNX", "--modelFile", str(job.model), "--MNNModel", str(converted), "--bizCode", "benchmark"]
-    subprocess.run([sys.executable, "-c", CONVERT, *options], check=True, stdout=sys.stderr)
+    if not converted.exists():
+        subprocess.run([sys.executable, "-c", CONVERT, *options], check=True, stdout=sys.stderr)
     network = _load(job, str(converted))
     variables = [_placeholder(array) for array in job.feeds.values()]
 

@@ -17,7 +17,8 @@ CONVERT_LIMIT_S = 200
 
 
 def prepare(job: Job) -> Runner:
-    _convert(job)
+    if not (job.scratch / "model.ncnn.param").exists():
+        _convert(job)
     network = _load(job)
     inputs = dict(zip(network.input_names(), (_matrix(array) for array in job.feeds.values()), strict=True))
     names = list(network.output_names())

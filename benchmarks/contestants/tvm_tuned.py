@@ -25,14 +25,16 @@ def prepare(job: Job) -> Runner:
 def _tune(module: Any, target: Any, folder: str, trials: int) -> Any:
     tvm, relax = import_module("tvm"), import_module("tvm.relax")
     schedule = import_module("tvm.s_tir.meta_schedule")
+    is_tuned = os.path.exists(folder)
     os.makedirs(folder, exist_ok=True)
     evaluator = schedule.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=30, enable_cpu_cache_flush=False)
     rules = schedule.space_generator.PostOrderApply(sch_rules="llvm", postprocs="llvm", mutator_probs="llvm")
     with target, tvm.transform.PassContext(opt_level=3):
         module = relax.get_pipeline("zero")(module)
-        schedule.relax_integration.tune_relax(
-            module, {}, target, folder, max_trials_global=trials, num_trials_per_iter=min(64, trials),
-            runner=schedule.runner.LocalRunner(timeout_sec=10, evaluator_config=evaluator),
-            builder=schedule.builder.LocalBuilder(max_workers=1), cost_model="xgb", seed=0, space=rules,
-        )  # fmt: skip
+        if not is_tuned:
+            schedule.relax_integration.tune_relax(
+                module, {}, target, folder, max_trials_global=trials, num_trials_per_iter=min(64, trials),
+                runner=schedule.runner.LocalRunner(timeout_sec=10, evaluator_config=evaluator),
+                builder=schedule.builder.LocalBuilder(max_workers=1), cost_model="xgb", seed=0, space=rules,
+            )  # fmt: skip
         return relax.transform.MetaScheduleApplyDatabase(folder)(module)

@@ -33,10 +33,10 @@ def row() -> Callable[..., Row]:
 @pytest.fixture
 def results() -> Results:
     """A race that foretell loses, one that is a tie, and one in which a peer fails and another is inexact."""
-    steady = Measured("onnxruntime", (1.0, 1.01, 0.99, 1.0, 1.0), 0.98, 0.0, "1")
-    slow = Measured("foretell", (2.0, 2.02, 1.99, 2.0, 2.01), 1.9, 1e-7, "0")
-    close = Measured("foretell", (1.0, 1.02, 0.98, 1.01, 0.99), 0.97, 1e-7, "0")
-    inexact = Measured("mnn", (1.5, 1.5, 1.5, 1.5, 1.5), 1.4, 3e-3, "3")
+    steady = Measured("onnxruntime", ((1.0, 1.01, 0.99, 1.0, 1.0),), 0.98, 0.0, "1")
+    slow = Measured("foretell", ((2.0, 2.02, 1.99, 2.0, 2.01),), 1.9, 1e-7, "0")
+    close = Measured("foretell", ((1.0, 1.02, 0.98, 1.01, 0.99),), 0.97, 1e-7, "0")
+    inexact = Measured("mnn", ((1.5, 1.5, 1.5, 1.5, 1.5),), 1.4, 3e-3, "3")
     broken = Measured("openvino", error="RuntimeError: no such <thing>")
     rows = (
         *make_rows("ops", "conv", 1, [slow, steady], 1e8, 100.0),
