@@ -16,6 +16,7 @@ from benchmarks.results import Results, read_results, write_results
 from benchmarks.run_suites import Plan, run_suites
 from benchmarks.statistics import Row
 from benchmarks.table import print_results
+from foretell.target.detect_host import usable_cpus
 
 NARROWEST = 130
 """Columns that the table needs: what is not a terminal has 80 by default."""
@@ -27,7 +28,10 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == [PAGE]:
         write_page(make_page_parser().parse_args(arguments[1:]).results)
         return 0
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if max(options.threads) > len(usable_cpus()):
+        parser.error(f"argument --threads: there are {len(usable_cpus())} CPUs for {max(options.threads)} threads")
     plan = Plan(
         tuple(options.suites), options.only, options.threads, options.peers, options.quick, dict(options.python)
     )

@@ -39,6 +39,12 @@ def test_mistakes_are_named(line: str, message: str, capsys: pytest.CaptureFixtu
     assert message in capsys.readouterr().err
 
 
+def test_more_threads_than_cpus_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["ops", "--threads", "1,4096"])
+    assert "CPUs for 4096 threads" in capsys.readouterr().err
+
+
 def test_an_empty_suite_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, results) -> None:
     monkeypatch.setattr(command, "describe_machine", lambda threads: results.machine)
     assert command.main(["dynamic", "--threads", "1", "--peers", "onnxruntime"]) == 0
@@ -57,6 +63,7 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch, results
 
 
 def test_a_regression_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, results, row, tmp_path: Path, capsys) -> None:
+    monkeypatch.setattr(command, "usable_cpus", lambda: {0, 1})
     write_results(tmp_path / "old.json", Results(results.machine, "abc", "2026-11-16", (row(1.0),)))
     slower = Results(results.machine, "def", "2026-11-17", (row(0.8),))
     monkeypatch.setattr(command, "measure", lambda plan, console: slower)
