@@ -78,5 +78,6 @@ CONTESTANTS = {
     "tvm": Contestant("tvm", ("tvm",), "apache-tvm"),
     "tvm_tuned": Contestant("tvm_tuned", ("tvm", "xgboost"), "apache-tvm"),
     "iree": Contestant("iree", ("iree.compiler", "iree.runtime"), "iree-base-compiler"),
+    "halide": Contestant("halide", ("halide",), "halide"),
 }
 DEFAULT_PEERS = ("onnxruntime", "openvino", "mnn")
