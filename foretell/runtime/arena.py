@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
+HUGE_PAGE_BYTES = 2 << 20
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
@@ -18,6 +21,37 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[An
     raw = np.empty(count + ALIGNMENT, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[start : start + count].view(dtype).reshape(shape)
+
+
+def large_empty(size_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Bytes for long use, in huge pages where the system has them: walks through a matrix touch many pages at once."""
+    if size_bytes < HUGE_PAGE_BYTES // 2 or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return aligned_empty((size_bytes,), np.dtype(np.uint8))
+    whole = -(-size_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    pages = mmap.mmap(-1, whole + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(pages, np.uint8)
+    start = -raw.__array_interface__["data"][0] % HUGE_PAGE_BYTES
+    return raw[start : start + size_bytes]
+
+
+def gathered(arrays: Mapping[int, np.ndarray[Any, np.dtype[Any]]]) -> dict[int, np.ndarray[Any, np.dtype[Any]]]:
+    """Copies of arrays, one after the other in one block of memory."""
+    starts: dict[int, int] = {}
+    total = 0
+    for key, array in arrays.items():
+        starts[key] = total
+        total += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    block = large_empty(total)
+    copies = {
+        key: block[starts[key] : starts[key] + array.nbytes].view(array.dtype).reshape(array.shape)
+        for key, array in arrays.items()
+    }
+    for key, copy in copies.items():
+        copy[...] = arrays[key]
+        copy.flags.writeable = False
+    return copies
 
 
 @dataclass(frozen=True, slots=True)

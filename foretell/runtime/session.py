@@ -18,7 +18,7 @@ import numpy as np
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.runtime.arena import ALIGNMENT, Arena, aligned_empty, lifetimes, plan_arena
+from foretell.runtime.arena import ALIGNMENT, Arena, aligned_empty, gathered, large_empty, lifetimes, plan_arena
 from foretell.runtime.artifact import Artifact, write_artifact
 from foretell.runtime.bound_call import BoundCall
 from foretell.runtime.check_inputs import (
@@ -82,7 +82,7 @@ class CompiledModel:
         self.program = program
         self.threads = threads
         self._binary = binary
-        self._constants = {slot: aligned(array) for slot, array in constants.items()}
+        self._constants = gathered(constants)
         self._fallbacks = tuple(fallbacks)
         self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
         self._input_slots = tuple(program.slots[slot] for slot in program.inputs)
@@ -281,7 +281,7 @@ class CompiledModel:
         return self._make_workspace(plan)
 
     def _make_workspace(self, plan: _Plan) -> _Workspace:
-        arena = aligned_empty((plan.arena.total_bytes,), np.dtype(np.uint8))
+        arena = large_empty(plan.arena.total_bytes)
         table = (ctypes.c_void_p * max(1, len(self.program.slots)))()
         for slot, array in self._constants.items():
             table[slot] = _address(array)

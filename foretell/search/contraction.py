@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from foretell.ir import expr
 from foretell.ir.expr import Sym
@@ -23,6 +23,7 @@ from foretell.target.hardware_spec import HardwareSpec
 
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
+WAY_BYTES = 4096
 MOST_ROWS = 28
 MOST_VECTORS = 8
 UNROLLED_POINTS = 16
@@ -30,8 +31,10 @@ UNROLLED_POINTS = 16
 PARALLEL_POINTS = 1 << 15
 """A nest with fewer points than this is not worth waking a thread for."""
 ENOUGH_TASKS = 64
-KEPT_SHARE = 0.75
+KEPT_SHARE = 0.6
 """The part of a cache that is still there when it is read again."""
+OVERLAP_LOSS = 0.2
+"""The part of computing, or of waiting for memory, that the longer of the two does not hide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +168,40 @@ class TileShape:
     width: int
 
 
-def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, row_loads: int, vector_loads: int, both: int) -> float:
-    """Cycles of one step of the reduction, from the loads that depend on rows, on lanes, and on both."""
-    loads = row_loads * rows + vector_loads * vectors + both * rows * vectors
+@dataclass(frozen=True, slots=True)
+class TileLoads:
+    """What a step of the reduction loads: for each row, for each vector, and for each vector of each row."""
+
+    by_row: int
+    by_vector: int
+    by_both: int
+    row_bytes: int = 0
+    """How far apart rows lie in memory."""
+
+
+def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -> float:
+    """Cycles of one step of the reduction."""
+    count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
     multiply_adds = rows * vectors / spec.fma_ports
-    return max(multiply_adds, loads / spec.load_ports, float(spec.fma_latency_cycles))
+    cycles = max(multiply_adds, count / spec.load_ports, float(spec.fma_latency_cycles))
+    return max(cycles, loads.by_row * missed_rows(spec, rows, loads.row_bytes) * _second_level_cycles(spec))
+
+
+def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
+    """Rows that push each other out of the first cache: those that lie at equal places of its ways.
+
+    A way is as large as a page, because the place within a page is known before its address is translated. Lines that
+    are fetched ahead take as many places as those in use.
+    """
+    ways = spec.caches[0].size_bytes // WAY_BYTES // 2
+    places = WAY_BYTES // gcd(row_bytes, WAY_BYTES) if row_bytes else 1
+    return rows if row_bytes >= WAY_BYTES // ways and -(-rows // places) > ways else 0
+
+
+def _second_level_cycles(spec: HardwareSpec) -> float:
+    """Cycles that one line takes from the second cache."""
+    level = spec.caches[min(1, len(spec.caches) - 1)]
+    return level.line_bytes / level.bandwidth_bytes_per_cycle
 
 
 def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> Iterator[TileShape]:
@@ -184,38 +216,124 @@ def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> Iterat
                     yield TileShape(count, each)
 
 
-def covering_cycles(
-    spec: HardwareSpec, shape: TileShape, rows: int, width: int, lanes: int, loads: tuple[int, int, int]
-) -> float:
+def covering_cycles(spec: HardwareSpec, shape: TileShape, rows: int, width: int, lanes: int, loads: TileLoads) -> float:
     """Cycles per step of the reduction to cover the whole output: full tiles and tails."""
     total = 0.0
     for count, tall in ((rows // shape.rows, shape.rows), (1, rows % shape.rows)):
         for times, wide in ((width // shape.width, shape.width), (1, width % shape.width)):
             if count and times and tall and wide:
-                total += count * times * tile_cycles(spec, tall, -(-wide // lanes), *loads)
+                total += count * times * tile_cycles(spec, tall, -(-wide // lanes), loads)
     return total
 
 
-def load_counts(contraction: Contraction, rows: Loop | None, vector: Loop) -> tuple[int, int, int]:
-    """Loads of a step that depend on the row alone, on the lane alone, and on both."""
-    counts = [0, 0, 0]
+def tile_loads(contraction: Contraction, rows: Loop | None, vector: Loop) -> TileLoads:
+    by_row = by_vector = by_both = row_bytes = 0
     for load in contraction.loads:
-        used = frozenset().union(*(expr.symbols(index) for index in load.indices if isinstance(index, expr.Expr)))
-        on_row, on_lane = rows is not None and rows.sym in used, vector.sym in used
-        if on_row and on_lane:
-            counts[2] += 1
-        elif on_lane:
-            counts[1] += 1
-        else:
-            counts[0] += 1 if on_row else 0
-    return counts[0], counts[1], counts[2]
+        assert isinstance(load.source, Buffer)
+        on_row, on_lane = rows is not None and _uses(load, rows), _uses(load, vector)
+        by_both += on_row and on_lane
+        by_vector += on_lane and not on_row
+        by_row += on_row and not on_lane
+        if rows is not None and on_row and not on_lane:
+            stride = stride_along(load.source, load.indices, rows.sym) or 0
+            row_bytes = max(row_bytes, abs(stride) * load.source.dtype.itemsize)
+    return TileLoads(by_row, by_vector, by_both, row_bytes)
+
+
+# --- blocks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A tile, and the block of rows that runs through all tiles of the vectors before the next block does.
+
+    With no `block_loop` the block is the whole output: every tile of the vectors meets all rows in turn.
+    """
+
+    shape: TileShape
+    block_loop: str | None = None
+    block: int = 1
+    """Iterations of that loop in a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Bytes of the operands in vectors and of the others."""
+
+    vector_bytes: float
+    row_bytes: float
+
+
+def operands_of(contraction: Contraction, vector: Loop) -> Operands:
+    return Operands(
+        float(sum(_bytes(load) for load in contraction.loads if _uses(load, vector))),
+        float(sum(_bytes(load) for load in contraction.loads if not _uses(load, vector))),
+    )
+
+
+def plans(contraction: Contraction, spec: HardwareSpec, vector: Loop, rows: Loop | None) -> Iterator[Plan]:
+    """Every tile, with every block that loops divide into."""
+    lanes = spec.vector_lanes(contraction.bits)
+    others = [loop for loop in contraction.outer if loop not in (vector, rows)]
+    for shape in tile_shapes(spec, rows.extent if rows else 1, vector.extent, lanes):
+        if vector.extent % shape.width:
+            # The tail of the vectors is a nest of its own inside the loops that threads share.
+            if others:
+                yield Plan(shape, others[-1].name, 1)
+            continue
+        yield Plan(shape)
+        if others:
+            yield from (Plan(shape, others[-1].name, size) for size in _divisors(others[-1].extent))
+        elif rows is not None and rows.extent % shape.rows == 0:
+            tiles = rows.extent // shape.rows
+            yield from (Plan(shape, f"{rows.name}.o", size) for size in _divisors(tiles))
+
+
+def _divisors(number: int) -> list[int]:
+    return [factor for factor in range(1, number) if number % factor == 0]
+
+
+def plan_cycles(
+    contraction: Contraction, spec: HardwareSpec, vector: Loop, rows: Loop | None, operands: Operands, plan: Plan
+) -> float:
+    """Cycles of the whole contraction on one core: tiles, and what they wait for the caches."""
+    lanes, shape = spec.vector_lanes(contraction.bits), plan.shape
+    count = rows.extent if rows else 1
+    others = prod(loop.extent for loop in contraction.outer if loop not in (vector, rows))
+    loads = tile_loads(contraction, rows, vector)
+    compute = contraction.reduced * others * covering_cycles(spec, shape, count, vector.extent, lanes, loads)
+    points = others * count
+    block = (
+        points if plan.block_loop is None else plan.block * (shape.rows if plan.block_loop.endswith(".o") else count)
+    )
+    tiles_wide = -(-vector.extent // shape.width)
+    slab = operands.vector_bytes / tiles_wide
+    block_bytes = operands.row_bytes * block / points
+    tile_bytes = operands.row_bytes * shape.rows / points
+    blocks, tiles_in_block = points / block, max(1.0, block / shape.rows)
+    # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
+    slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
+    slab_again = _cycles_from(spec, slab, slab + tile_bytes)
+    rows_first = _cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
+    rows_again = _cycles_from(spec, tile_bytes, block_bytes + slab)
+    memory = blocks * tiles_wide * (slab_first + (tiles_in_block - 1) * slab_again)
+    memory += blocks * tiles_in_block * (rows_first + (tiles_wide - 1) * rows_again)
+    return max(compute, memory) + OVERLAP_LOSS * min(compute, memory)
+
+
+def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
+    """Cycles to read something again after so many bytes in all; what is still in the first cache is free."""
+    for number, level in enumerate(spec.caches):
+        if between_bytes <= KEPT_SHARE * level.size_bytes:
+            return size_bytes / level.bandwidth_bytes_per_cycle if number else 0.0
+    return size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
 
 
 # --- the schedule ---------------------------------------------------------------------------------------------
 
 
 def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> Schedule | None:
-    """The schedule whose tile is predicted to be fastest; None if no axis of the output suits vectors."""
+    """The schedule that is predicted to be fastest; None if no axis of the output suits vectors."""
     contraction = try_contraction(kernel)
     if contraction is None:
         return None
@@ -224,125 +342,100 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     if not candidates:
         return None
     vector = min(reversed(candidates), key=lambda loop: axis_cost(contraction, loop, lanes))
-    others = [loop for loop in contraction.outer if loop != vector]
-    rows = _row_axis(contraction, others, vector)
-    count = rows.extent if rows else 1
-    loads = load_counts(contraction, rows, vector)
-    shape = min(
-        tile_shapes(spec, count, vector.extent, lanes),
-        key=lambda shape: (
-            covering_cycles(spec, shape, count, vector.extent, lanes, loads),
-            -shape.rows * shape.width,
-        ),
+    rows = _row_axis(contraction, [loop for loop in contraction.outer if loop != vector], vector)
+    operands = operands_of(contraction, vector)
+    plan = min(
+        plans(contraction, spec, vector, rows),
+        key=lambda plan: plan_cycles(contraction, spec, vector, rows, operands, plan),
+        default=None,
     )
-    return build_schedule(kernel, contraction, spec, vector, rows, shape, constants)
+    return None if plan is None else build_schedule(contraction, vector, rows, plan, constants)
 
 
 def _row_axis(contraction: Contraction, others: Sequence[Loop], vector: Loop) -> Loop | None:
     """The axis along which most is shared: operands in vectors should not depend on it."""
 
     def key(loop: Loop) -> tuple[int, bool, int]:
-        loads = load_counts(contraction, loop, vector)
-        return loads[2], loop.extent == 1, -others.index(loop)
+        return tile_loads(contraction, loop, vector).by_both, loop.extent == 1, -others.index(loop)
 
     return min(others, key=key) if others else None
 
 
 def build_schedule(
-    kernel: Kernel,
-    contraction: Contraction,
-    spec: HardwareSpec,
-    vector: Loop,
-    rows: Loop | None,
-    shape: TileShape,
-    constants: frozenset[str],
+    contraction: Contraction, vector: Loop, rows: Loop | None, plan: Plan, constants: frozenset[str]
 ) -> Schedule:
-    """The steps that bring a plain nest into the form of a tile."""
-    v, width = vector.name, shape.width
+    """The steps that bring a plain nest into tiles."""
+    v, width = vector.name, plan.shape.width
     others = [loop.name for loop in contraction.outer if loop not in (vector, rows)]
     row_names = [rows.name] if rows else []
-    has_width_tail = vector.extent % width != 0
-    vector_first = not has_width_tail and _is_vector_outermost(contraction, spec, vector, rows, shape)
-    steps: list[Step] = [Reorder((*others, *row_names, v)) if others or row_names else Reorder((v,))]
-    tiles = [f"{v}.i"]
-    if has_width_tail:
-        # The tail is a nest of its own inside the other loops, which threads share.
+    steps: list[Step] = [Reorder((*others, *row_names, v))]
+    vector_tiles = [f"{v}.i"]
+    extents = {loop.name: loop.extent for loop in contraction.outer}
+    if vector.extent % width:
         steps += [Reorder((*others, v, *row_names)), Cut(v, vector.extent // width * width), Tile(v, width)]
         steps += [Reorder((f"{v}.o", *row_names, f"{v}.i")), Reorder((*row_names, f"{v}.t"))] if rows else []
-        tiles.append(f"{v}.t")
-    elif vector_first:
-        steps += [Tile(v, width), Reorder((f"{v}.o", *others, *row_names, f"{v}.i"))]
+        vector_tiles.append(f"{v}.t")
+        shared = others
     else:
-        steps += [Tile(v, width), Reorder((*others, f"{v}.o", *row_names, f"{v}.i"))]
-    row_tiles: list[str] = []
-    if rows is not None:
-        tail = rows.extent % shape.rows
-        if tail:
-            steps.append(Cut(rows.name, rows.extent - tail))
-            row_tiles.append(f"{rows.name}.t")
-        steps.append(Tile(rows.name, shape.rows))
-        row_tiles.insert(0, f"{rows.name}.i")
-        steps += [Hold((row, tile)) for row in row_tiles for tile in tiles]
-    else:
-        steps += [Hold((tile,)) for tile in tiles]
+        steps.append(Tile(v, width))
+        extents[f"{v}.o"] = vector.extent // width
+        shared, block_steps = _blocked(plan, others, row_names, f"{v}.o", f"{v}.i", extents)
+        steps += block_steps
+    row_steps, row_tiles = _row_steps(rows, plan.shape)
+    steps += row_steps
+    steps += [Hold((row, tile)) for row in row_tiles for tile in vector_tiles]
+    steps += [Hold((tile,)) for tile in vector_tiles] if rows is None else []
+    if rows is not None and len(row_tiles) == 1 and not vector.extent % width:
+        extents[f"{rows.name}.o"] = rows.extent // plan.shape.rows
+        if plan.block_loop == f"{rows.name}.o":
+            steps += [Tile(f"{rows.name}.o", plan.block)]
+            extents[f"{rows.name}.o.o"] = extents[f"{rows.name}.o"] // plan.block
+            steps.append(Reorder((f"{rows.name}.o.o", f"{v}.o")))
+            shared = [f"{rows.name}.o.o", *shared, f"{rows.name}.o.i"]
+            extents[f"{rows.name}.o.i"] = plan.block
+        else:
+            shared = [*shared, f"{rows.name}.o"]
     steps += _reduction_steps(contraction, vector, rows)
     steps += [Unroll(row) for row in row_tiles]
-    steps += [Vectorise(tile) for tile in tiles]
+    steps += [Vectorise(tile) for tile in vector_tiles]
     steps += _pack_steps(contraction, vector, width, constants)
-    outermost = [f"{v}.o", *others] if vector_first else others
-    if contraction.points >= PARALLEL_POINTS:
-        steps += _parallel_steps(contraction, outermost, vector, rows, shape, bool(row_tiles[1:]), vector_first)
-    return tuple(steps)
+    return (*steps, *_parallel_steps(contraction, shared, extents))
 
 
-def _parallel_steps(
-    contraction: Contraction,
-    outermost: Sequence[str],
-    vector: Loop,
-    rows: Loop | None,
-    shape: TileShape,
-    has_row_tail: bool,
-    vector_first: bool,
-) -> list[Step]:
+def _blocked(
+    plan: Plan, others: list[str], row_names: list[str], outer: str, inner: str, extents: dict[str, int]
+) -> tuple[list[str], list[Step]]:
+    """The loops outside the tiles in order, and the steps that put them there."""
+    if plan.block_loop not in others:
+        order = [outer, *others]
+        return order, [Reorder((*order, *row_names, inner))]
+    before, last = others[:-1], others[-1]
+    extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
+    order = [*before, f"{last}.o", outer, f"{last}.i"]
+    return order, [Tile(last, plan.block), Reorder((*order, *row_names, inner))]
+
+
+def _row_steps(rows: Loop | None, shape: TileShape) -> tuple[list[Step], list[str]]:
+    """The rows in tiles, and the names of the loops inside them: a tail has its own."""
+    if rows is None:
+        return [], []
+    tail = rows.extent % shape.rows
+    if tail == 0:
+        return [Tile(rows.name, shape.rows)], [f"{rows.name}.i"]
+    cut = Cut(rows.name, rows.extent - tail)
+    return [cut, Tile(rows.name, shape.rows)], [f"{rows.name}.i", f"{rows.name}.t"]
+
+
+def _parallel_steps(contraction: Contraction, shared: Sequence[str], extents: dict[str, int]) -> list[Step]:
     """As many of the outermost loops as give every thread enough to do."""
-    extents = {loop.name: loop.extent for loop in contraction.outer}
-    extents[f"{vector.name}.o"] = vector.extent // shape.width
-    names = list(outermost)
-    if not vector_first and vector.extent % shape.width == 0:
-        names.append(f"{vector.name}.o")
-    if rows is not None and not has_row_tail and (vector_first or vector.extent % shape.width == 0):
-        names.append(f"{rows.name}.o")
-        extents[f"{rows.name}.o"] = rows.extent // shape.rows
     chosen: list[str] = []
     tasks = 1
-    for name in names:
+    for name in shared:
         if tasks >= ENOUGH_TASKS:
             break
         chosen.append(name)
         tasks *= extents[name]
-    return [Parallelise(tuple(chosen))] if tasks > 1 else []
-
-
-def _is_vector_outermost(
-    contraction: Contraction, spec: HardwareSpec, vector: Loop, rows: Loop | None, shape: TileShape
-) -> bool:
-    """Whether to go through all rows for one tile of the vectors first: what is read again should be near."""
-    cycles: dict[bool, float] = {}
-    second = spec.caches[min(1, len(spec.caches) - 1)]
-    tiles = {True: vector.extent // shape.width, False: prod(_row_tiles(contraction, vector, rows, shape))}
-    for vector_first in (True, False):
-        bytes_read = sum(_bytes(load) for load in contraction.loads if _uses(load, vector) != vector_first)
-        level = second if bytes_read <= KEPT_SHARE * second.size_bytes else spec.caches[-1]
-        cycles[vector_first] = bytes_read * tiles[vector_first] / level.bandwidth_bytes_per_cycle
-    return cycles[True] < cycles[False]
-
-
-def _row_tiles(contraction: Contraction, vector: Loop, rows: Loop | None, shape: TileShape) -> Iterator[int]:
-    for loop in contraction.outer:
-        if loop == rows:
-            yield -(-loop.extent // shape.rows)
-        elif loop != vector:
-            yield loop.extent
+    return [Parallelise(tuple(chosen))] if tasks > 1 and contraction.points >= PARALLEL_POINTS else []
 
 
 def _uses(load: Load, loop: Loop) -> bool:
@@ -361,7 +454,7 @@ def _reduction_steps(contraction: Contraction, vector: Loop, rows: Loop | None) 
     names = tuple(loop.name for loop in order)
     if len(names) > 1 and names != tuple(loop.name for loop in contraction.reductions):
         steps.append(Reorder(names))
-    overlaps = rows is not None and load_counts(contraction, rows, vector)[2] > 0
+    overlaps = rows is not None and tile_loads(contraction, rows, vector).by_both > 0
     if overlaps and contraction.reduced <= UNROLLED_POINTS:
         steps += [Unroll(name) for name in names]
     return steps
