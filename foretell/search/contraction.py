@@ -337,12 +337,10 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     contraction = try_contraction(kernel)
     if contraction is None:
         return None
-    lanes = spec.vector_lanes(contraction.bits)
-    candidates = [loop for loop in contraction.outer if is_vector_axis(contraction, loop, constants)]
-    if not candidates:
+    axes = vector_and_rows(contraction, spec, constants)
+    if axes is None:
         return None
-    vector = min(reversed(candidates), key=lambda loop: axis_cost(contraction, loop, lanes))
-    rows = _row_axis(contraction, [loop for loop in contraction.outer if loop != vector], vector)
+    vector, rows = axes
     operands = operands_of(contraction, vector)
     plan = min(
         plans(contraction, spec, vector, rows),
@@ -350,6 +348,18 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
         default=None,
     )
     return None if plan is None else build_schedule(contraction, vector, rows, plan, constants)
+
+
+def vector_and_rows(
+    contraction: Contraction, spec: HardwareSpec, constants: frozenset[str]
+) -> tuple[Loop, Loop | None] | None:
+    """The axis of the output that runs in vectors and the one whose rows share them; None if none suits vectors."""
+    lanes = spec.vector_lanes(contraction.bits)
+    candidates = [loop for loop in contraction.outer if is_vector_axis(contraction, loop, constants)]
+    if not candidates:
+        return None
+    vector = min(reversed(candidates), key=lambda loop: axis_cost(contraction, loop, lanes))
+    return vector, _row_axis(contraction, [loop for loop in contraction.outer if loop != vector], vector)
 
 
 def _row_axis(contraction: Contraction, others: Sequence[Loop], vector: Loop) -> Loop | None:

@@ -1,0 +1,163 @@
+"""Schedules of contractions: every one of the space computes the same, whatever the shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.graph.evaluate import evaluate
+from foretell.graph.nodes import Graph
+from foretell.ir.dtypes import F32
+from foretell.loops.lower_graph import lower_graph
+from foretell.loops.nodes import Kernel
+from foretell.loops.verify import verify
+from foretell.schedule.pack import pack_array
+from foretell.schedule.steps import Hold, Pack, Parallelise, Schedule, apply_schedule
+from foretell.search.contraction import (
+    TileLoads,
+    build_schedule,
+    missed_rows,
+    plans,
+    tile_cycles,
+    try_contraction,
+    try_schedule,
+    vector_and_rows,
+)
+from foretell.target.hardware_spec import HardwareSpec
+from foretell.target.resolve import resolve_target
+from tests.graph.build_graphs import Sketch, random_feeds
+from tests.schedule.nests import run_native
+from tests.tolerances import assert_close
+
+SPECS = [resolve_target(name).spec for name in ("x86-64-v4", "x86-64-v3", "neoverse-n1")]
+ICELAKE = resolve_target("icelake-server").spec
+
+
+def matrix_product(rows: int, columns: int, inner: int) -> Graph:
+    """relu(x w + bias)"""
+    sketch = Sketch()
+    product = sketch.op("MatMul", sketch.data(rows, inner), sketch.weights(inner, columns))
+    return sketch.graph(sketch.op("Relu", sketch.op("Add", product, sketch.weights(columns))))
+
+
+def convolution(
+    channels: int, filters: int, size: tuple[int, int], kernel: tuple[int, int], stride: int, dilation: int, group: int
+) -> Graph:
+    """relu(conv(x, w, bias)), not padded: padding is a kernel of its own."""
+    sketch = Sketch()
+    x = sketch.data(1, channels * group, *size)
+    w = sketch.weights(filters * group, channels, *kernel)
+    attrs = dict(strides=(stride, stride), dilations=(dilation, dilation), before=(0, 0), after=(0, 0), group=group)
+    return sketch.graph(sketch.op("Relu", sketch.op("Conv", x, w, sketch.weights(filters * group), **attrs)))
+
+
+def plain_nest(graph: Graph) -> Kernel | None:
+    """The nest that a schedule is asked for; None if there is none or more than one."""
+    found: list[Kernel] = []
+
+    def note(kernel: Kernel) -> Kernel | None:
+        found.append(kernel)
+        return None
+
+    (step,) = lower_graph(graph, lambda node: True, 16, note)
+    return found[0] if len(found) == 1 and len(getattr(step, "kernels", ())) == 1 else None
+
+
+def check(graph: Graph, nest: Kernel, schedule: Schedule) -> None:
+    """Run the scheduled nest and compare with the graph's meaning."""
+    kernel = apply_schedule(nest, schedule)
+    verify(kernel)
+    feeds = random_feeds(graph)
+    arrays = dict(feeds) | {value.name: array for value, array in graph.constants.items()}
+    for step in schedule:
+        if isinstance(step, Pack):
+            (source,) = (buffer for buffer in nest.reads if buffer.name == step.buffer)
+            packed = pack_array(arrays[step.buffer].reshape(source.type.static_shape), step.parts)
+            name = next(b.name for b in kernel.reads if b.name.startswith(f"{step.buffer}["))
+            arrays[name] = packed
+    (expected,) = evaluate(graph, feeds).values()
+    got = run_native(kernel, arrays, np.full(expected.shape, np.nan, np.float32))
+    assert_close(got, expected, F32, terms=64, scale=4.0)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    small = st.integers(1, 7)
+    if draw(st.booleans()):
+        return matrix_product(draw(st.integers(1, 37)), draw(st.integers(1, 90)), draw(small))
+    kernel, dilation = (draw(st.integers(1, 3)), draw(st.integers(1, 3))), draw(st.integers(1, 2))
+    size = tuple((extent - 1) * dilation + 1 + draw(st.integers(0, 12)) for extent in kernel)
+    return convolution(
+        draw(small),
+        draw(st.sampled_from([1, 2, 5, 16, 24, 33, 48])),
+        (size[0], size[1]),
+        kernel,
+        draw(st.integers(1, 2)),
+        dilation,
+        draw(st.integers(1, 3)),
+    )
+
+
+@settings(max_examples=60)
+@given(graphs(), st.sampled_from(SPECS), st.data())
+def test_every_schedule_of_the_space(graph: Graph, spec: HardwareSpec, data: st.DataObject) -> None:
+    nest = plain_nest(graph)
+    constants = frozenset(value.name for value in graph.constants)
+    contraction = try_contraction(nest) if nest is not None else None
+    axes = vector_and_rows(contraction, spec, constants) if contraction is not None else None
+    if nest is None or contraction is None or axes is None:
+        return
+    vector, rows = axes
+    space = list(plans(contraction, spec, vector, rows))
+    plan = data.draw(st.sampled_from(space))
+    check(graph, nest, build_schedule(contraction, vector, rows, plan, constants))
+
+
+@settings(max_examples=25)
+@given(graphs(), st.sampled_from(SPECS))
+def test_the_schedule_that_is_chosen(graph: Graph, spec: HardwareSpec) -> None:
+    nest = plain_nest(graph)
+    schedule = None
+    if nest is not None:
+        schedule = try_schedule(nest, spec, frozenset(value.name for value in graph.constants))
+    if nest is not None and schedule is not None:
+        check(graph, nest, schedule)
+
+
+def test_the_choice_is_the_same_every_time() -> None:
+    nest = plain_nest(convolution(64, 64, (14, 14), (3, 3), 1, 1, 1))
+    assert nest is not None
+    constants = frozenset(buffer.name for buffer in nest.reads[1:])
+    assert try_schedule(nest, ICELAKE, constants) == try_schedule(nest, ICELAKE, constants)
+
+
+def test_tiles_fill_the_registers_of_a_large_product() -> None:
+    nest = plain_nest(matrix_product(480, 480, 480))
+    assert nest is not None
+    schedule = try_schedule(nest, ICELAKE, frozenset(buffer.name for buffer in nest.reads[1:]))
+    assert schedule is not None
+    assert any(isinstance(step, Hold) for step in schedule) and any(isinstance(step, Parallelise) for step in schedule)
+    (accumulators,) = {
+        line.split(": ")[1].split(" in ")[0]
+        for line in str(apply_schedule(nest, schedule)).splitlines()
+        if ".acc:" in line
+    }
+    tall, wide = map(int, accumulators.removeprefix("f32[").removesuffix("]").split(", "))
+    assert 20 <= tall * wide / 16 <= 28
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "cycles"), [(14, 2, 14.0), (6, 4, 12.0), (1, 1, 4.0), (1, 8, 4.5), (28, 1, 14.5)]
+)
+def test_cycles_of_a_tile(rows: int, vectors: int, cycles: float) -> None:
+    """Two multiply-adds and two loads a cycle; a chain of multiply-adds takes four."""
+    assert tile_cycles(ICELAKE, rows, vectors, TileLoads(1, 1, 0)) == cycles
+
+
+def test_rows_a_page_apart_push_each_other_out() -> None:
+    assert missed_rows(ICELAKE, 6, 4096) == 0
+    assert missed_rows(ICELAKE, 12, 4096) == 12
+    assert missed_rows(ICELAKE, 12, 2048) == 0
+    assert missed_rows(ICELAKE, 12, 4096 + 64) == 0
