@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(plan: Plan, console: Console) -> Results:
-    """All rows, or those that there are when Ctrl-C is pressed."""
+    """All rows, or those that there are when we are told to stop."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the contestants must not outlive us
     machine = describe_machine(plan.threads)
     console.print(summary(machine), highlight=False)
     console.print(f"about {max(1, round(plan.estimate_s() / 60))} minutes\n", highlight=False)

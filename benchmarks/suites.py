@@ -29,9 +29,9 @@ class Suite:
 
 COMPILE = "compile"
 SUITES = {
-    "ops": Suite("operators and small blocks, in the shapes that models have", operator_cases, 8, 4),
-    "models": Suite("whole models at batch one", model_cases, 40, 8),
-    "memory": Suite("operators that move memory, on 1, 8 and 32 MB", memory_cases, 4, 2.5, (REFERENCE,)),
+    "ops": Suite("operators and small blocks, in the shapes that models have", operator_cases, 9, 3),
+    "models": Suite("whole models at batch one", model_cases, 35, 8),
+    "memory": Suite("operators that move memory, on 1, 8 and 32 MB", memory_cases, 5, 2.5, (REFERENCE,)),
     "dynamic": Suite("shapes that change from call to call", list, 0, 0, when_empty="filled by a later version"),
-    COMPILE: Suite("time and memory to compile a model in a fresh process", model_cases, 60, 15),
+    COMPILE: Suite("time and memory to compile a model in a fresh process", model_cases, 25, 10),
 }
