@@ -9,7 +9,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
 from foretell.loops.nodes import loads_in, scalar_symbols
-from foretell.loops.stages import TensorStage
+from foretell.loops.stages import TensorStage, is_sum_of_products
 
 STACK_BYTES = 64 << 10
 """The largest temporary that a kernel keeps on its stack."""
@@ -65,7 +65,10 @@ def _common_depth(stages: tuple[TensorStage, ...]) -> int:
             for writer in writers.get(load.source, ()):
                 depth = min(depth, _same_indices(load, stage, writer))
     whole = all(depth == len(stage.axes) for stage in stages)
-    in_parts = len(writers) < len(stages) or any(_fills_a_part(stage) for stage in stages)
+    is_split = len(writers) < len(stages)
+    if is_split and any(stage.reduction is not None for stage in stages):
+        return 0  # One reduction per place: what schedules its loops does not look for parts that never meet.
+    in_parts = is_split or any(_fills_a_part(stage) for stage in stages)
     return 0 if in_parts and not whole else depth
 
 
@@ -90,7 +93,10 @@ def _is_less(extent: Dim, dim: Dim) -> bool:
 
 
 def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozenset[Buffer]) -> bool:
-    if all(depth == len(stage.axes) for stage in stages):
+    whole = all(depth == len(stage.axes) for stage in stages)
+    if any(map(is_sum_of_products, stages)):
+        return whole and sum(stage.reduction is not None for stage in stages) == 1
+    if whole:
         return True
     outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
     if isinstance(outer, int) and outer < LEAST_PARALLEL:

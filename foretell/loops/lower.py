@@ -34,7 +34,7 @@ from foretell.loops.nodes import (
     substitute_statement,
 )
 from foretell.loops.plain_nests import flattened, with_own_buffers, without_single_iterations
-from foretell.loops.stages import TensorStage, body_cost
+from foretell.loops.stages import TensorStage, body_cost, is_sum_of_products
 
 PARALLEL_POINTS = 1 << 15
 """A nest with fewer points than this is not worth waking a thread for."""
@@ -91,7 +91,7 @@ def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Sched
         body: Statement = Block(tuple(_row_loops(inner, depth, lanes)))
         body = _allocated(body, [locals_[s.buffer] for s in stages if s.buffer in locals_])
         return _kernel(inner, _outer_loops(outer, body, _points(stages)))
-    if schedule is not None and _is_sum_of_products(inner):
+    if schedule is not None and _has_one_sum(inner):
         scheduled = schedule(with_own_buffers(_kernel(inner, _plain_nest(outer, inner, locals_))))
         if scheduled is not None:
             return scheduled
@@ -106,10 +106,10 @@ def _kernel(stages: Sequence[TensorStage], statement: Statement) -> Kernel:
     return Kernel(stages[-1].buffer.name, read_only, writes, statement, stages[-1].location)
 
 
-def _is_sum_of_products(stages: Sequence[TensorStage]) -> bool:
-    """Whether one stage sums up something that is made from two loads, and the others are computed point by point."""
+def _has_one_sum(stages: Sequence[TensorStage]) -> bool:
+    """Whether one stage is a sum of products, and the others are computed point by point."""
     sums = [stage for stage in stages if stage.reduction is not None]
-    return len(sums) == 1 and sums[0].reduction == "sum" and len(list(loads_in(sums[0].body))) > 1
+    return len(sums) == 1 and is_sum_of_products(sums[0])
 
 
 def _plain_nest(outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer]) -> Statement:

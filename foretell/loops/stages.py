@@ -170,6 +170,22 @@ def body_cost(scalar: Scalar) -> float:
             return OPERATION_COSTS.get(op, 1.0) + sum(map(body_cost, arguments))
 
 
+def is_sum_of_products(stage: TensorStage) -> bool:
+    """Whether a stage sums up something made from two loads, one of which serves many points of the output.
+
+    This is the work that schedules are made for: a matrix product is, the squares of a layer norm are not.
+    """
+    loads = list(loads_in(stage.body))
+    return stage.reduction == "sum" and len(loads) > 1 and any(_is_reused(load, stage) for load in loads)
+
+
+def _is_reused(load: Load, stage: TensorStage) -> bool:
+    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+    used = frozenset[Sym]().union(*(expr.symbols(index) for index in plain))
+    is_reduced = any(axis.sym in used for axis in stage.reduction_axes)
+    return is_reduced and any(axis.sym not in used and axis.extent != 1 for axis in stage.axes)
+
+
 def keeps_runs(stage: TensorStage) -> bool:
     """Whether neighbours stay neighbours: the stage only moves elements, and not those of its last axis apart."""
     last = next((axis for axis in reversed(stage.axes) if axis.extent != 1), None)
