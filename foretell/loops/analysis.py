@@ -400,10 +400,11 @@ def _level(loop: For, depth: int) -> Level:
 
 def dependences(nest: Nest) -> list[Dependence]:
     """For every loop, the buffers through which its iterations depend on each other."""
-    return [found for level in levels(nest) for found in _carried(level.loop)]
+    return [found for level in levels(nest) for found in carried_by(level.loop)]
 
 
-def _carried(loop: For) -> Iterator[Dependence]:
+def carried_by(loop: For) -> Iterator[Dependence]:
+    """Buffers through which iterations of this loop depend on each other."""
     inside = [access for access in accesses(loop.body) if access.buffer not in allocated_in(loop.body)]
     for buffer in buffers_written(loop.body):
         own = [access for access in inside if access.buffer == buffer]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Axis
-from foretell.loops.analysis import dependences
+from foretell.loops.analysis import carried_by
 from foretell.loops.axes import join_axes
 from foretell.loops.nodes import For, Statement, substitute_statement
 from foretell.schedule.illegal import IllegalStep
@@ -23,7 +23,7 @@ def check_reorder(nest: Statement, order: Sequence[str]) -> None:
         own = {loop.sym for loop in loops}
         if any(expr.symbols(loop.extent) & own for loop in loops):
             raise IllegalStep(f"an extent among {', '.join(order)} depends on another loop of these")
-        if any(found.kind != "reduction" for loop in loops for found in dependences(loop) if found.loop in loops):
+        if any(found.kind != "reduction" for loop in loops for found in carried_by(loop)):
             raise IllegalStep(f"iterations of {', '.join(order)} depend on each other")
 
 
@@ -75,7 +75,7 @@ def check_parallelise(nest: Statement, loops: Sequence[str]) -> None:
     if not isinstance(nest, For) or [loop.sym.name for loop in chain(nest, len(loops))] != list(loops):
         raise IllegalStep(f"{', '.join(loops)} are not the outermost loops")
     outer = chain(nest, len(loops))
-    if any(found.loop in outer for found in dependences(nest)):
+    if any(True for loop in outer for _ in carried_by(loop)):
         raise IllegalStep(f"iterations of {', '.join(loops)} depend on each other")
 
 

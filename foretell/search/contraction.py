@@ -294,13 +294,18 @@ def _divisors(number: int) -> list[int]:
 
 
 def plan_cycles(
-    contraction: Contraction, spec: HardwareSpec, vector: Loop, rows: Loop | None, operands: Operands, plan: Plan
+    contraction: Contraction,
+    spec: HardwareSpec,
+    vector: Loop,
+    rows: Loop | None,
+    operands: Operands,
+    loads: TileLoads,
+    plan: Plan,
 ) -> float:
     """Cycles of the whole contraction on one core: tiles, and what they wait for the caches."""
     lanes, shape = spec.vector_lanes(contraction.bits), plan.shape
     count = rows.extent if rows else 1
     others = prod(loop.extent for loop in contraction.outer if loop not in (vector, rows))
-    loads = tile_loads(contraction, rows, vector)
     compute = contraction.reduced * others * covering_cycles(spec, shape, count, vector.extent, lanes, loads)
     points = others * count
     block = (
@@ -341,10 +346,10 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     if axes is None:
         return None
     vector, rows = axes
-    operands = operands_of(contraction, vector)
+    operands, loads = operands_of(contraction, vector), tile_loads(contraction, rows, vector)
     plan = min(
         plans(contraction, spec, vector, rows),
-        key=lambda plan: plan_cycles(contraction, spec, vector, rows, operands, plan),
+        key=lambda plan: plan_cycles(contraction, spec, vector, rows, operands, loads, plan),
         default=None,
     )
     return None if plan is None else build_schedule(contraction, vector, rows, plan, constants)
