@@ -88,6 +88,8 @@ def _is_one(buffer: Buffer, indices: Indices, group: tuple[int, int], dimension:
         return False
     if left == 0:
         return True
+    if not expr.symbols(left) & expr.symbols(right):
+        return False
     joined = left * buffer.shape[dimension] + right
     return expr.weight_of(joined) < expr.weight_of(left) + expr.weight_of(right)
 
