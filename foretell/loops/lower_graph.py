@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.ir.tensor_expr import Buffer
+from foretell.loops.choose_layouts import choose_layouts
 from foretell.loops.lower import Scheduler, lower
 from foretell.loops.nodes import Kernel
 from foretell.loops.stages import flatten, inline, split_at_conditions
@@ -58,6 +59,8 @@ def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Sche
     }
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
     stages = inline(flatten(nodes, buffer_of), kept)
+    constants = frozenset(value.name for value in graph.constants)
+    stages = choose_layouts(stages, kept, constants, lanes)
     stages = split_at_conditions(widen_buffers(stages, kept))
     in_parts = frozenset(stage.buffer for stage in stages if stage.place != tuple(axis.sym for axis in stage.axes))
     return NativeStep(tuple(lower(stages, kept | in_parts, lanes, schedule)))
