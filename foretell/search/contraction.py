@@ -258,17 +258,23 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Bytes of the operands in vectors and of the others."""
+    """Bytes of the operands that serve all rows, of those that serve all vectors, and of those that serve neither."""
 
     vector_bytes: float
     row_bytes: float
+    other_bytes: float
 
 
 def operands_of(contraction: Contraction, vector: Loop) -> Operands:
-    return Operands(
-        float(sum(_bytes(load) for load in contraction.loads if _uses(load, vector))),
-        float(sum(_bytes(load) for load in contraction.loads if not _uses(load, vector))),
-    )
+    vectors = rows = others = 0.0
+    for load in contraction.loads:
+        if not _uses(load, vector):
+            rows += _bytes(load)
+        elif any(_uses(load, loop) for loop in contraction.outer if loop != vector):
+            others += _bytes(load)
+        else:
+            vectors += _bytes(load)
+    return Operands(vectors, rows, others)
 
 
 def plans(contraction: Contraction, spec: HardwareSpec, vector: Loop, rows: Loop | None) -> Iterator[Plan]:
@@ -323,6 +329,9 @@ def plan_cycles(
     rows_again = _cycles_from(spec, tile_bytes, block_bytes + slab)
     memory = blocks * tiles_wide * (slab_first + (tiles_in_block - 1) * slab_again)
     memory += blocks * tiles_in_block * (rows_first + (tiles_wide - 1) * rows_again)
+    # What serves only one tile is read once, in whole lines.
+    lines = max(1.0, spec.caches[0].line_bytes / (shape.width * contraction.bits / 8))
+    memory += _cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
     return max(compute, memory) + OVERLAP_LOSS * min(compute, memory)
 
 
