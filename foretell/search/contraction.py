@@ -24,6 +24,10 @@ from foretell.target.hardware_spec import HardwareSpec
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 WAY_BYTES = 4096
+STEP_CYCLES = 0.5
+"""What a step of the reduction loses to its loop, whatever the tile: large ones lose less."""
+CONFLICT_CYCLES = 0.3
+"""What a step of the reduction waits for each row that was pushed out of the first cache; measured on Ice Lake."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 UNROLLED_POINTS = 16
@@ -183,8 +187,8 @@ def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -
     """Cycles of one step of the reduction."""
     count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
     multiply_adds = rows * vectors / spec.fma_ports
-    cycles = max(multiply_adds, count / spec.load_ports, float(spec.fma_latency_cycles))
-    return max(cycles, loads.by_row * missed_rows(spec, rows, loads.row_bytes) * _second_level_cycles(spec))
+    cycles = max(multiply_adds, count / spec.load_ports, float(spec.fma_latency_cycles)) + STEP_CYCLES
+    return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
 
 
 def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
@@ -196,12 +200,6 @@ def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
     ways = spec.caches[0].size_bytes // WAY_BYTES // 2
     places = WAY_BYTES // gcd(row_bytes, WAY_BYTES) if row_bytes else 1
     return rows if row_bytes >= WAY_BYTES // ways and -(-rows // places) > ways else 0
-
-
-def _second_level_cycles(spec: HardwareSpec) -> float:
-    """Cycles that one line takes from the second cache."""
-    level = spec.caches[min(1, len(spec.caches) - 1)]
-    return level.line_bytes / level.bandwidth_bytes_per_cycle
 
 
 def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> Iterator[TileShape]:
@@ -265,16 +263,23 @@ class Operands:
     other_bytes: float
 
 
-def operands_of(contraction: Contraction, vector: Loop) -> Operands:
-    vectors = rows = others = 0.0
+def operands_of(contraction: Contraction, vector: Loop, rows: Loop | None) -> Operands:
+    """Of one batch."""
+    batch = prod(loop.extent for loop in batch_loops(contraction, vector, rows))
+    vectors = others = 0.0
+    total = sum(map(_bytes, contraction.loads)) / batch
     for load in contraction.loads:
-        if not _uses(load, vector):
-            rows += _bytes(load)
-        elif any(_uses(load, loop) for loop in contraction.outer if loop != vector):
-            others += _bytes(load)
-        else:
-            vectors += _bytes(load)
-    return Operands(vectors, rows, others)
+        if _uses(load, vector) and rows is not None and _uses(load, rows):
+            others += _bytes(load) / batch
+        elif _uses(load, vector):
+            vectors += _bytes(load) / batch
+    return Operands(vectors, total - vectors - others, others)
+
+
+def batch_loops(contraction: Contraction, vector: Loop, rows: Loop | None) -> list[Loop]:
+    """Loops that choose among independent contractions: every operand depends on them."""
+    others = [loop for loop in contraction.outer if loop not in (vector, rows)]
+    return [loop for loop in others if all(_uses(load, loop) for load in contraction.loads)]
 
 
 def plans(contraction: Contraction, spec: HardwareSpec, vector: Loop, rows: Loop | None) -> Iterator[Plan]:
@@ -311,17 +316,19 @@ def plan_cycles(
     """Cycles of the whole contraction on one core: tiles, and what they wait for the caches."""
     lanes, shape = spec.vector_lanes(contraction.bits), plan.shape
     count = rows.extent if rows else 1
-    others = prod(loop.extent for loop in contraction.outer if loop not in (vector, rows))
+    batch = prod(loop.extent for loop in batch_loops(contraction, vector, rows))
+    others = prod(loop.extent for loop in contraction.outer if loop not in (vector, rows)) // batch
     compute = contraction.reduced * others * covering_cycles(spec, shape, count, vector.extent, lanes, loads)
     points = others * count
     block = (
         points if plan.block_loop is None else plan.block * (shape.rows if plan.block_loop.endswith(".o") else count)
     )
-    tiles_wide = -(-vector.extent // shape.width)
+    tiles_wide, row_tiles = -(-vector.extent // shape.width), others * -(-count // shape.rows)
     slab = operands.vector_bytes / tiles_wide
     block_bytes = operands.row_bytes * block / points
-    tile_bytes = operands.row_bytes * shape.rows / points
-    blocks, tiles_in_block = points / block, max(1.0, block / shape.rows)
+    tile_bytes = operands.row_bytes / row_tiles
+    blocks = points / block
+    tiles_in_block = row_tiles / blocks
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
     slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
     slab_again = _cycles_from(spec, slab, slab + tile_bytes)
@@ -332,7 +339,7 @@ def plan_cycles(
     # What serves only one tile is read once, in whole lines.
     lines = max(1.0, spec.caches[0].line_bytes / (shape.width * contraction.bits / 8))
     memory += _cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
-    return max(compute, memory) + OVERLAP_LOSS * min(compute, memory)
+    return batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
 
 
 def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
@@ -355,7 +362,7 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     if axes is None:
         return None
     vector, rows = axes
-    operands, loads = operands_of(contraction, vector), tile_loads(contraction, rows, vector)
+    operands, loads = operands_of(contraction, vector, rows), tile_loads(contraction, rows, vector)
     plan = min(
         plans(contraction, spec, vector, rows),
         key=lambda plan: plan_cycles(contraction, spec, vector, rows, operands, loads, plan),

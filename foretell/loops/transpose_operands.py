@@ -1,0 +1,105 @@
+"""Operands of a sum of products that no axis of the output runs along: a copy makes one contiguous.
+
+before: s[i, j] = sum[d] q[i, d] * k[j, d]
+after:  t[d, j] = k[j, d];  s[i, j] = sum[d] q[i, d] * t[d, j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim
+from foretell.ir.tensor_expr import Axis, Buffer, Load, axis_over
+from foretell.loops.axes import access_stride
+from foretell.loops.nodes import loads_in, map_loads
+from foretell.loops.stages import TensorStage, is_sum_of_products
+
+LEAST_USES = 16
+"""A copy pays if every element is used so often."""
+
+
+def transpose_operands(stages: Sequence[TensorStage], constants: frozenset[str]) -> list[TensorStage]:
+    """Add copies where they let a sum of products run in vectors over its output.
+
+    Declines when an axis of the output suits vectors already (constants are packed when code is made), when two
+    operands would have to be copied, or when elements are used too rarely.
+    """
+    result: list[TensorStage] = []
+    for number, stage in enumerate(stages):
+        load_and_axis = _try_operand(stage, constants) if is_sum_of_products(stage) else None
+        if load_and_axis is not None:
+            load, axis = load_and_axis
+            order = _order(load, axis)
+            copy = _transposed(load, order, number)
+            result.append(copy)
+            stage = _reading(stage, load, copy.buffer, order)
+        result.append(stage)
+    return result
+
+
+def _try_operand(stage: TensorStage, constants: frozenset[str]) -> tuple[Load, Axis] | None:
+    """The operand to copy and the axis that it should be contiguous along: the smallest that will do."""
+    loads = list(dict.fromkeys(loads_in(stage.body)))
+    if not all(_is_plain(load) for load in loads):
+        return None
+    found: list[tuple[int, Load, Axis]] = []
+    for axis in stage.axes:
+        strided = [load for load in loads if not _is_near(load, axis, constants)]
+        if not strided:
+            return None
+        if len(strided) == 1 and access_stride(stage.buffer, stage.place, axis.sym) == 1:
+            elements = strided[0].source.type.elements if isinstance(strided[0].source, Buffer) else None
+            if isinstance(elements, int) and isinstance(stage.points, int) and _can_be_copied(strided[0], axis):
+                found += [(elements, strided[0], axis)] if stage.points >= LEAST_USES * elements else []
+    return min(found, key=lambda each: each[0])[1:] if found else None
+
+
+def _is_plain(load: Load) -> bool:
+    return all(isinstance(index, (int, expr.Expr)) for index in load.indices)
+
+
+def _plain(load: Load) -> Iterator[Dim]:
+    for index in load.indices:
+        assert isinstance(index, (int, expr.Expr))
+        yield index
+
+
+def _is_near(load: Load, axis: Axis, constants: frozenset[str]) -> bool:
+    assert isinstance(load.source, Buffer)
+    if access_stride(load.source, tuple(_plain(load)), axis.sym) in (0, 1):
+        return True
+    return load.source.name in constants and _can_be_copied(load, axis)
+
+
+def _can_be_copied(load: Load, axis: Axis) -> bool:
+    """Whether the axis is one index of the load by itself, and no part of another."""
+    return [index for index in _plain(load) if axis.sym in expr.symbols(index)] == [axis.sym]
+
+
+def _transposed(load: Load, order: list[int], number: int) -> TensorStage:
+    """The stage that copies an operand with its dimensions in another order."""
+    source = load.source
+    assert isinstance(source, Buffer)
+    axes = tuple(axis_over(source.shape[dimension], f"t{dimension}.{number}") for dimension in order)
+    indices = tuple(axes[order.index(dimension)].sym for dimension in range(len(order)))
+    buffer = replace(
+        source,
+        name=f"{source.name}.by{order[-1]}.{number}",
+        shape=tuple(source.shape[dimension] for dimension in order),
+    )
+    place = tuple(each.sym for each in axes)
+    return TensorStage(buffer, axes, Load(source, indices, load.dtype), None, (), place, "")
+
+
+def _order(load: Load, axis: Axis) -> list[int]:
+    """The dimensions of a load's buffer, that of the axis last."""
+    last = list(load.indices).index(axis.sym)
+    return [*(dimension for dimension in range(len(load.indices)) if dimension != last), last]
+
+
+def _reading(stage: TensorStage, load: Load, copy: Buffer, order: list[int]) -> TensorStage:
+    """The stage with that load taken from the copy."""
+    instead = Load(copy, tuple(load.indices[dimension] for dimension in order), load.dtype)
+    return replace(stage, body=map_loads(stage.body, lambda old: instead if old == load else old))
