@@ -103,8 +103,8 @@ class _Access:
     syms: tuple[Sym, ...] = ()
     is_inner: bool = False
     """Whether it happens at every point of a reduction, not once for its result."""
-    is_packed: bool = False
-    """Whether it can be put into any order beforehand: a constant operand of a sum of products."""
+    packed: frozenset[int] = frozenset()
+    """Axes along which it can be made contiguous beforehand."""
 
     def strides(self, layout: Layout) -> Strides:
         if self.load is not None:
@@ -192,7 +192,7 @@ def _price(access: _Access, strides: Strides, axis: int, joined: set[int], lanes
     stride = strides[axis]
     if stride == 0:
         return 0.5 / lanes
-    if access.is_packed and stride is not None:
+    if axis in access.packed:
         return 1.0 / lanes
     if stride != 1:
         return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else 2.0
@@ -273,12 +273,23 @@ def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
 def _shape_of(nest: _Nest, constants: frozenset[str]) -> _Shape:
     axes = (*nest.axes, *nest.reduction_axes)
     numbers = {axis.sym: number for number, axis in enumerate(axes)}
-    accesses = [_access(load, numbers, False, False) for load in nest.outer]
+    may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
+    accesses = [_access(load, numbers, False, frozenset()) for load in nest.outer]
     for load in nest.inner:
-        is_constant = isinstance(load.source, Buffer) and load.source.name in constants
-        accesses.append(_access(load, numbers, True, nest.is_contraction and is_constant))
+        is_packed = may_pack and isinstance(load.source, Buffer) and load.source.name in constants
+        accesses.append(_access(load, numbers, True, _lone_axes(load, numbers) if is_packed else frozenset()))
     extents = tuple(_nominal(axis.extent) for axis in axes)
     return _Shape(extents, len(nest.axes), nest.is_contraction, tuple(accesses))
+
+
+def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:
+    """Axes that are an index by themselves and occur in no other: what `schedule.pack` can put innermost.
+
+    It packs constants of sums of products whose sizes are known.
+    """
+    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+    used = [sym for index in plain for sym in expr.symbols(index)]
+    return frozenset(numbers[index] for index in plain if isinstance(index, Sym) and used.count(index) == 1)
 
 
 def _is_product(scalar: Scalar) -> bool:
@@ -291,16 +302,16 @@ def _is_product(scalar: Scalar) -> bool:
             return False
 
 
-def _access(load: Load, numbers: Mapping[Sym, int], is_inner: bool, is_packed: bool) -> _Access:
+def _access(load: Load, numbers: Mapping[Sym, int], is_inner: bool, packed: frozenset[int]) -> _Access:
     assert isinstance(load.source, Buffer)
     shape = tuple(map(_nominal, load.source.shape))
     steps: list[tuple[int, ...]] = []
     for index in load.indices:
         linear = _steps(index, numbers) if isinstance(index, (int, expr.Expr)) else None
         if linear is None:
-            return _Access(shape, (), len(numbers), load, tuple(numbers), is_inner, is_packed)
+            return _Access(shape, (), len(numbers), load, tuple(numbers), is_inner, packed)
         steps.append(linear)
-    return _Access(shape, tuple(steps), len(numbers), is_inner=is_inner, is_packed=is_packed)
+    return _Access(shape, tuple(steps), len(numbers), is_inner=is_inner, packed=packed)
 
 
 def _steps(index: Dim, numbers: Mapping[Sym, int]) -> tuple[int, ...] | None:
