@@ -160,6 +160,15 @@ def test_pools_that_leave_out_the_end(op: str, stride: int) -> None:
     check_kernels(graph, random_feeds(graph))
 
 
+def test_two_parts_of_a_concatenation_do_not_share_the_loops_of_a_sum() -> None:
+    """Found by chance: both stored from the tile of one convolution, which no schedule may then reorder."""
+    sketch = Sketch()
+    x = conv(sketch, sketch.data(1, 3, 5, 6), 3, 1)
+    graph = sketch.graph(sketch.op("Concat", x, sketch.op("Sigmoid", x), axis=1))
+    feeds = random_feeds(graph)
+    assert_agrees(graph, feeds, list(link_program(graph, TARGET).run(feeds).values()))
+
+
 @settings(max_examples=25, deadline=None)
 @given(image_graphs())
 def test_random_networks(drawn: tuple[Graph, dict[str, Array]]) -> None:
