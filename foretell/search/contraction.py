@@ -24,6 +24,8 @@ from foretell.target.hardware_spec import HardwareSpec
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 WAY_BYTES = 4096
+LOAD_SHARE = 0.6
+"""Of the loads that could start each cycle, those that do between multiply-adds; measured on Ice Lake."""
 STEP_CYCLES = 0.5
 """What a step of the reduction loses to its loop, whatever the tile: large ones lose less."""
 CONFLICT_CYCLES = 0.3
@@ -187,7 +189,8 @@ def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -
     """Cycles of one step of the reduction."""
     count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
     multiply_adds = rows * vectors / spec.fma_ports
-    cycles = max(multiply_adds, count / spec.load_ports, float(spec.fma_latency_cycles)) + STEP_CYCLES
+    waiting = count / (spec.load_ports * LOAD_SHARE)
+    cycles = max(multiply_adds, waiting, float(spec.fma_latency_cycles)) + STEP_CYCLES
     return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
 
 

@@ -149,11 +149,11 @@ def test_tiles_fill_the_registers_of_a_large_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "vectors", "cycles"), [(14, 2, 14.5), (6, 4, 12.5), (1, 1, 4.5), (1, 8, 5.0), (28, 1, 15.0)]
+    ("rows", "vectors", "cycles"), [(14, 2, 14.5), (6, 4, 12.5), (1, 1, 4.5), (2, 9, 9.7), (23, 1, 20.5)]
 )
 def test_cycles_of_a_tile(rows: int, vectors: int, cycles: float) -> None:
-    """Two multiply-adds and two loads a cycle; a chain of multiply-adds takes four, and the loop half a cycle."""
-    assert tile_cycles(ICELAKE, rows, vectors, TileLoads(1, 1, 0)) == cycles
+    """Two multiply-adds and 1.2 loads a cycle; a chain of multiply-adds takes four, and the loop half a cycle."""
+    assert tile_cycles(ICELAKE, rows, vectors, TileLoads(1, 1, 0)) == pytest.approx(cycles, abs=0.05)
 
 
 def test_rows_a_page_apart_push_each_other_out() -> None:
