@@ -26,7 +26,7 @@ from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import Part, pack_array, packed_buffer
 from foretell.schedule.steps import Pack, apply_schedule
-from foretell.search.contraction import try_schedule
+from foretell.search.schedule_contraction import try_schedule
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 

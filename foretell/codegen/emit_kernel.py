@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import llvmlite.ir as ir
 
@@ -202,6 +203,9 @@ class _Partial:
     unordered: _Flags | None = None
 
 
+_Linear: TypeAlias = tuple[Mapping[Sym, int], Dim, int]
+
+
 @dataclass(slots=True)
 class _LoopEmitter:
     """Emits statements; holds the values of symbols, the addresses of buffers, and the state of the vector loop."""
@@ -222,6 +226,9 @@ class _LoopEmitter:
     """Registers of buffers that have a shape, by the place of their first element."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
     """What index expressions came to in a block."""
+    offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
+    linear: dict[tuple[Dim, frozenset[Sym]], _Linear | None] = field(default_factory=dict)
+    """Index arithmetic that is done once, however often loops are written out."""
 
     @property
     def scalar(self) -> ScalarEmitter:
@@ -693,7 +700,9 @@ class _LoopEmitter:
     def _offset(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> _Place:
         """Where an access goes: a base and a stride per lane, or an offset for each lane."""
         plain = tuple(index if isinstance(index, (int, expr.Expr)) else 0 for index in indices)
-        place = self._place(offset(buffer.shape, plain))
+        if (buffer, plain) not in self.offsets:
+            self.offsets[buffer, plain] = offset(buffer.shape, plain)
+        place = self._place(self.offsets[buffer, plain])
         for number, index in enumerate(indices):
             if isinstance(index, (int, expr.Expr)):
                 continue
@@ -719,32 +728,42 @@ class _LoopEmitter:
         return _Place(place.base, 0, build.add(self._vector_place(place), distance))
 
     def _place(self, value: Dim) -> _Place:
-        if self.lanes is None:
-            return _Place(self._scalar_index(value), 0, None)
-        linear = expr.try_linear(value, frozenset({self.lanes.sym}))
+        linear = self._linear(value)
         if linear is None:
             emitted = self.index(value)
             return _Place(emitted, 0, emitted if is_vector(emitted) else None)
-        coefficients, rest = linear
+        coefficients, rest, constant = linear
+        constant += sum(step * self.constants[sym] for sym, step in coefficients.items() if sym in self.constants)
+        base = self._with_constant(rest, constant)
+        if self.lanes is None:
+            return _Place(base, 0, None)
         stride = coefficients.get(self.lanes.sym, 0)
-        if self.lanes.sym in self.constants:
-            base = self._scalar_index(rest + stride * self.constants[self.lanes.sym])
-            return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
-        base = self._scalar_index(rest)
-        if stride:
+        if stride and self.lanes.sym not in self.constants:
             first = self.builder.mul(self.values[self.lanes.sym], ir.Constant(I64, stride))
             base = self.builder.add(base, first)
         return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
 
-    def _scalar_index(self, value: Dim) -> ir.Value:
+    def _linear(self, value: Dim) -> _Linear | None:
+        """Steps of the variables that are written out or run in vectors, the rest, and its constant term."""
+        variables = frozenset(self.constants)
+        if self.lanes is not None:
+            variables |= {self.lanes.sym}
+        key = (value, variables)
+        if key not in self.linear:
+            found = expr.try_linear(value, variables)
+            if found is None and self.lanes is None:
+                found = ({}, expr.substitute(value, self.constants))
+                return found[0], *_without_constant(found[1])
+            self.linear[key] = None if found is None else (found[0], *_without_constant(found[1]))
+        return self.linear[key]
+
+    def _with_constant(self, rest: Dim, constant: int) -> ir.Value:
         """An index that is the same in all lanes; emitted once in each block, but for its constant term."""
-        value = expr.substitute(value, self.constants)
-        if isinstance(value, int):
-            return ir.Constant(I64, value)
-        constant = dict(expr.terms_of(value)).get((), 0)
-        key = (self.builder.block, value - constant)
+        if rest == 0:
+            return ir.Constant(I64, constant)
+        key = (self.builder.block, rest)
         if key not in self.indices:
-            self.indices[key] = self.index(value - constant)
+            self.indices[key] = self.index(rest)
         base = self.indices[key]
         return self.builder.add(base, ir.Constant(I64, constant)) if constant else base
 
@@ -799,6 +818,11 @@ class _Place:
 
 def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:
     return ir.Constant(ir.VectorType(I64, lanes), [lane * step for lane in range(lanes)])
+
+
+def _without_constant(value: Dim) -> tuple[Dim, int]:
+    constant = dict(expr.terms_of(value)).get((), 0)
+    return value - constant, constant
 
 
 def _first_lanes(wanted: int, lanes: int) -> ir.Constant:

@@ -154,7 +154,8 @@ def _verify_scalar(scalar: Scalar, scope: _Scope) -> None:
             _verify_symbols(value, scope)
         case Load(buffer, indices, dtype):
             assert isinstance(buffer, Buffer), f"{scalar} is not lowered"
-            scope.demand(buffer in scope.written, f"{buffer} is read but holds nothing")
+            # A condition may keep the first iteration from reading what only later ones find written.
+            scope.demand(scope.guarded or buffer in scope.written, f"{buffer} is read but holds nothing")
             scope.demand(dtype == buffer.dtype, f"{buffer} of {buffer.dtype} is loaded as {dtype}")
             _verify_access(buffer, indices, scope)
         case Cast(value):

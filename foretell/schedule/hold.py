@@ -8,13 +8,13 @@ from dataclasses import replace
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
 from foretell.loops.analysis import carried_by
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, map_loads
+from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, map_loads, scalar_symbols
 from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.loops_by_name import chain, loops_in, loops_named, nested, replace_loops
 
 
 def check_hold(nest: Statement, loops: Sequence[str]) -> None:
-    """The loops must be directly inside one another, of known extents, independent, and contain no guard."""
+    """The loops must be directly inside one another, of known extents, and independent."""
     found = [loop for loop in loops_named(nest, loops[0]) if _is_tile(loop, loops)]
     if not found:
         raise IllegalStep(f"{', '.join(loops)} are not directly inside one another")
@@ -62,8 +62,10 @@ def _distributed(body: Statement, tile: Sequence[For], grown: dict[Buffer, Buffe
             return Allocate(larger, _distributed(inner, tile, {**grown, buffer: larger}))
         case Store() | Accumulate():
             return nested(tile, _with_registers(body, tile, grown))
-        case Guard():
-            raise IllegalStep("a guard inside a tile")
+        case Guard(condition, inner):
+            if scalar_symbols(condition) & {loop.sym for loop in tile}:
+                raise IllegalStep("a guard that depends on the tile")
+            return Guard(condition, _distributed(inner, tile, grown))
 
 
 def _with_registers(leaf: Store | Accumulate, tile: Sequence[For], grown: dict[Buffer, Buffer]) -> Statement:

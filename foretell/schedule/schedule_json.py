@@ -7,10 +7,22 @@ from dataclasses import asdict
 from typing import Any
 
 from foretell.schedule.pack import Part
-from foretell.schedule.steps import Cut, Hold, Pack, Parallelise, Reorder, Schedule, Step, Tile, Unroll, Vectorise
+from foretell.schedule.steps import (
+    BlockSum,
+    Cut,
+    Hold,
+    Pack,
+    Parallelise,
+    Reorder,
+    Schedule,
+    Step,
+    Tile,
+    Unroll,
+    Vectorise,
+)
 
 STEPS: dict[str, type] = {
-    step.__name__: step for step in (Tile, Cut, Reorder, Hold, Vectorise, Unroll, Parallelise, Pack)
+    step.__name__: step for step in (Tile, Cut, Reorder, Hold, BlockSum, Vectorise, Unroll, Parallelise, Pack)
 }
 
 

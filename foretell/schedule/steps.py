@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from foretell.loops.analysis import accesses
 from foretell.loops.nodes import Kernel
+from foretell.schedule.block_sum import block_sum
 from foretell.schedule.hold import hold
 from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.order import parallelise, reorder, run
@@ -37,6 +38,12 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockSum:
+    loop: str
+    around: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Vectorise:
     loop: str
 
@@ -57,7 +64,7 @@ class Pack:
     parts: tuple[Part, ...]
 
 
-Step: TypeAlias = Tile | Cut | Reorder | Hold | Vectorise | Unroll | Parallelise | Pack
+Step: TypeAlias = Tile | Cut | Reorder | Hold | BlockSum | Vectorise | Unroll | Parallelise | Pack
 Schedule: TypeAlias = tuple[Step, ...]
 
 
@@ -80,6 +87,8 @@ def apply_step(kernel: Kernel, step: Step) -> Kernel:
             return replace(kernel, body=reorder(nest, loops))
         case Hold(loops):
             return replace(kernel, body=hold(nest, loops))
+        case BlockSum(loop, around):
+            return replace(kernel, body=block_sum(nest, loop, around))
         case Vectorise(loop):
             return replace(kernel, body=run(nest, loop, "vector"))
         case Unroll(loop):

@@ -15,6 +15,7 @@ from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.pack import Part, pack_array, packed_buffer
 from foretell.schedule.schedule_json import from_json, to_json
 from foretell.schedule.steps import (
+    BlockSum,
     Cut,
     Hold,
     Pack,
@@ -90,6 +91,20 @@ def test_json() -> None:
     assert from_json(json.loads(json.dumps(to_json(WHOLE)))) == WHOLE
 
 
+SUMS: Schedule = (Tile("k", 2), BlockSum("k.o", ("i", "j")), Tile("j", 4), Hold(("j.i",)), Vectorise("j.i"))
+
+
+def test_a_sum_in_blocks() -> None:
+    arrays = operands(5, 8, 6)
+    for count in range(len(SUMS) + 1):
+        kernel = apply_schedule(matrix_product(5, 8, 6), SUMS[:count])
+        verify(kernel)
+        np.testing.assert_array_equal(run_interpreted(kernel, arrays), arrays["a"] @ arrays["b"])
+    out = run_native(kernel, arrays, np.full((5, 8), np.nan, np.float32))
+    np.testing.assert_array_equal(out, arrays["a"] @ arrays["b"])
+    assert "if eq(index(k.o), index(2)):" in str(kernel)
+
+
 @given(
     st.integers(1, 20), st.integers(1, 70), st.integers(1, 9), st.integers(1, 6), st.integers(1, 70), st.integers(1, 2)
 )
@@ -128,6 +143,8 @@ def test_tiles_of_any_size(rows: int, columns: int, inner: int, tall: int, wide:
         ((Parallelise(("j",)),), "not the outermost"),
         ((Pack("c", (Part(0), Part(1))),), "not an operand that is only read"),
         ((Unroll("z"),), "there is no loop z"),
+        ((BlockSum("k", ("j", "i")),), "not directly inside one another"),
+        ((BlockSum("k", ("i",)),), "k is not the first loop inside i"),
     ],
 )
 def test_illegal_steps(steps: Schedule, says: str) -> None:

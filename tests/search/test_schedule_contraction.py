@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,16 +17,9 @@ from foretell.loops.nodes import Kernel
 from foretell.loops.verify import verify
 from foretell.schedule.pack import pack_array
 from foretell.schedule.steps import Hold, Pack, Parallelise, Schedule, apply_schedule
-from foretell.search.contraction import (
-    TileLoads,
-    build_schedule,
-    missed_rows,
-    plans,
-    tile_cycles,
-    try_contraction,
-    try_schedule,
-    vector_and_rows,
-)
+from foretell.search.contraction import TileLoads, try_contraction, try_problem
+from foretell.search.plans import missed_rows, plans, tile_cycles
+from foretell.search.schedule_contraction import build_schedule, try_schedule
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, random_feeds
@@ -32,6 +27,8 @@ from tests.schedule.nests import run_native
 from tests.tolerances import assert_close
 
 SPECS = [resolve_target(name).spec for name in ("x86-64-v4", "x86-64-v3", "neoverse-n1")]
+SMALL = tuple(replace(level, size_bytes=level.size_bytes // 64) for level in SPECS[0].caches)
+SPECS.append(replace(SPECS[0], name="with small caches", caches=SMALL))
 ICELAKE = resolve_target("icelake-server").spec
 
 
@@ -86,7 +83,7 @@ def check(graph: Graph, nest: Kernel, schedule: Schedule) -> None:
 def graphs(draw: st.DrawFn) -> Graph:
     small = st.integers(1, 7)
     if draw(st.booleans()):
-        return matrix_product(draw(st.integers(1, 37)), draw(st.integers(1, 90)), draw(small))
+        return matrix_product(draw(st.integers(1, 37)), draw(st.integers(1, 90)), draw(st.integers(1, 24)))
     kernel, dilation = (draw(st.integers(1, 3)), draw(st.integers(1, 3))), draw(st.integers(1, 2))
     size = tuple((extent - 1) * dilation + 1 + draw(st.integers(0, 12)) for extent in kernel)
     return convolution(
@@ -106,13 +103,11 @@ def test_every_schedule_of_the_space(graph: Graph, spec: HardwareSpec, data: st.
     nest = plain_nest(graph)
     constants = frozenset(value.name for value in graph.constants)
     contraction = try_contraction(nest) if nest is not None else None
-    axes = vector_and_rows(contraction, spec, constants) if contraction is not None else None
-    if nest is None or contraction is None or axes is None:
+    problem = try_problem(contraction, spec, constants) if contraction is not None else None
+    if nest is None or problem is None:
         return
-    vector, rows = axes
-    space = list(plans(contraction, spec, vector, rows))
-    plan = data.draw(st.sampled_from(space))
-    check(graph, nest, build_schedule(contraction, vector, rows, plan, constants))
+    plan = data.draw(st.sampled_from(list(plans(problem, spec))))
+    check(graph, nest, build_schedule(problem, plan, constants))
 
 
 @settings(max_examples=25)
@@ -161,3 +156,14 @@ def test_rows_a_page_apart_push_each_other_out() -> None:
     assert missed_rows(ICELAKE, 12, 4096) == 12
     assert missed_rows(ICELAKE, 12, 2048) == 0
     assert missed_rows(ICELAKE, 12, 4096 + 64) == 0
+
+
+def test_sums_in_blocks_are_part_of_the_space() -> None:
+    """A convolution of 512 channels: the weights of a tile do not fit the first cache."""
+    nest = plain_nest(convolution(512, 64, (9, 9), (3, 3), 1, 1, 1))
+    assert nest is not None
+    constants = frozenset(buffer.name for buffer in nest.reads[1:])
+    contraction = try_contraction(nest)
+    problem = try_problem(contraction, ICELAKE, constants) if contraction else None
+    assert problem is not None
+    assert any(plan.sum_block for plan in plans(problem, ICELAKE))

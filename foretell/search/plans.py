@@ -1,0 +1,185 @@
+"""Plans for a sum of products: tiles of registers, blocks for the caches, and what each should cost.
+
+    for blocks of rows: for tiles of vectors: for blocks of the sum: for tiles of rows:
+        acc = so far;  for the block of the sum: acc[row, lane] += a[row] * b[lane];  out = f(acc)
+
+What a tile costs is the greatest of three: multiply-adds against their ports, loads against theirs, and the chain
+through one accumulator. What a plan costs besides is what its tiles wait for the caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from foretell.search.contraction import Problem, TileLoads
+from foretell.target.hardware_spec import HardwareSpec
+
+SPARE_REGISTERS = 1
+"""Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
+WAY_BYTES = 4096
+LOAD_SHARE = 0.6
+"""Of the loads that could start each cycle, those that do between multiply-adds; measured on Ice Lake."""
+STEP_CYCLES = 0.5
+"""What a step of the sum loses to its loop, whatever the tile: large ones lose less."""
+CONFLICT_CYCLES = 0.3
+"""What a step of the sum waits for each row that was pushed out of the first cache; measured on Ice Lake."""
+MOST_ROWS = 28
+MOST_VECTORS = 8
+KEPT_SHARE = 0.6
+"""The part of a cache that is still there when it is read again."""
+OVERLAP_LOSS = 0.2
+"""The part of computing, or of waiting for memory, that the longer of the two does not hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """Rows of a tile and elements of its vectors."""
+
+    rows: int
+    width: int
+
+
+def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -> float:
+    """Cycles of one step of the reduction."""
+    count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
+    multiply_adds = rows * vectors / spec.fma_ports
+    waiting = count / (spec.load_ports * LOAD_SHARE)
+    cycles = max(multiply_adds, waiting, float(spec.fma_latency_cycles)) + STEP_CYCLES
+    return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
+
+
+def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
+    """Rows that push each other out of the first cache: those that lie at equal places of its ways.
+
+    A way is as large as a page, because the place within a page is known before its address is translated. Lines that
+    are fetched ahead take as many places as those in use.
+    """
+    ways = max(1, spec.caches[0].size_bytes // WAY_BYTES // 2)
+    places = WAY_BYTES // gcd(row_bytes, WAY_BYTES) if row_bytes else 1
+    return rows if row_bytes >= WAY_BYTES // ways and -(-rows // places) > ways else 0
+
+
+def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> Iterator[TileShape]:
+    """Every tile that fits the registers and is no larger than the output."""
+    for vectors in range(1, MOST_VECTORS + 1):
+        widths = {min(vectors * lanes, width)} | {
+            w for w in range((vectors - 1) * lanes + 1, vectors * lanes + 1) if width % w == 0
+        }
+        for count in range(1, min(rows, MOST_ROWS) + 1):
+            if count * vectors + vectors + SPARE_REGISTERS <= spec.vector_registers:
+                for each in sorted(widths):
+                    yield TileShape(count, each)
+
+
+def covering_cycles(spec: HardwareSpec, shape: TileShape, rows: int, width: int, lanes: int, loads: TileLoads) -> float:
+    """Cycles per step of the reduction to cover the whole output: full tiles and tails."""
+    total = 0.0
+    for count, tall in ((rows // shape.rows, shape.rows), (1, rows % shape.rows)):
+        for times, wide in ((width // shape.width, shape.width), (1, width % shape.width)):
+            if count and times and tall and wide:
+                total += count * times * tile_cycles(spec, tall, -(-wide // lanes), loads)
+    return total
+
+
+# --- plans ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A tile, and the block of rows that runs through all tiles of the vectors before the next block does.
+
+    With no `block_loop` the block is the whole output: every tile of the vectors meets all rows in turn.
+    """
+
+    shape: TileShape
+    block_loop: str | None = None
+    block: int = 1
+    """Iterations of that loop in a block."""
+    sum_block: int = 0
+    """Iterations of the innermost reduction that all tiles of a block go through before the next; 0 for all at once."""
+
+
+def plans(problem: Problem, spec: HardwareSpec) -> Iterator[Plan]:
+    """Every tile, with every block that loops divide into, and sums whole or in blocks."""
+    width = problem.vector.extent
+    for shape in tile_shapes(spec, problem.row_count, width, problem.lanes):
+        if width % shape.width:
+            # The tail of the vectors is a nest of its own inside the loops that threads share.
+            if problem.others:
+                yield Plan(shape, problem.others[-1].name, 1)
+            continue
+        for plan in _blocks(problem, shape):
+            yield plan
+            yield from _sums_in_blocks(problem, spec, plan)
+
+
+def _blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
+    yield Plan(shape)
+    rows = problem.rows
+    if problem.others:
+        last = problem.others[-1]
+        yield from (Plan(shape, last.name, size) for size in _divisors(last.extent))
+    elif rows is not None and rows.extent % shape.rows == 0:
+        yield from (Plan(shape, f"{rows.name}.o", size) for size in _divisors(rows.extent // shape.rows))
+
+
+def _sums_in_blocks(problem: Problem, spec: HardwareSpec, plan: Plan) -> Iterator[Plan]:
+    """Blocks of a sum whose operand in vectors stays in the first cache, where partial sums fit there as well."""
+    shape, near = plan.shape, KEPT_SHARE * spec.caches[0].size_bytes
+    width_bytes = shape.width * problem.contraction.bits // 8
+    points = block_points(problem, plan)
+    if problem.row_count % shape.rows or not problem.reductions or points <= shape.rows or points * width_bytes > near:
+        return
+    inner = problem.reductions[-1]
+    each_bytes = problem.contraction.reduced // inner.extent * width_bytes
+    fitting = [size for size in _divisors(inner.extent) if size * each_bytes <= near]
+    if fitting and inner.extent * each_bytes > near:
+        yield replace(plan, sum_block=fitting[-1])
+
+
+def block_points(problem: Problem, plan: Plan) -> int:
+    """Rows of a block, those of all loops but the one in vectors."""
+    if plan.block_loop is None:
+        return problem.row_count * prod(loop.extent for loop in problem.others)
+    return plan.block * (plan.shape.rows if plan.block_loop.endswith(".o") else problem.row_count)
+
+
+def _divisors(number: int) -> list[int]:
+    return [factor for factor in range(1, number) if number % factor == 0]
+
+
+def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
+    """Cycles of the whole contraction on one core: tiles, and what they wait for the caches."""
+    shape, operands, width, points = plan.shape, problem.operands, problem.vector.extent, problem.points
+    others = points // problem.row_count
+    step = covering_cycles(spec, shape, problem.row_count, width, problem.lanes, problem.loads)
+    compute = problem.contraction.reduced * others * step
+    block = min(points, block_points(problem, plan))
+    tiles_wide, row_tiles = -(-width // shape.width), others * -(-problem.row_count // shape.rows)
+    slab, tile_bytes = operands.vector_bytes / tiles_wide, operands.row_bytes / row_tiles
+    block_bytes, blocks = operands.row_bytes * block / points, points / block
+    part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
+    # Partial sums are stored and loaded once for each block of the sum, a vector a cycle.
+    compute += 2 * (1 / part - 1) * points * width / problem.lanes
+    # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
+    slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
+    slab_again = _cycles_from(spec, slab, part * (slab + tile_bytes))
+    rows_first = _cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
+    rows_again = _cycles_from(spec, tile_bytes, block_bytes + slab)
+    tiles_in_block = row_tiles / blocks
+    memory = blocks * tiles_wide * (slab_first + (tiles_in_block - 1) * slab_again)
+    memory += blocks * tiles_in_block * (rows_first + (tiles_wide - 1) * rows_again)
+    # What serves only one tile is read once, in whole lines.
+    lines = max(1.0, 8 * spec.caches[0].line_bytes / (shape.width * problem.contraction.bits))
+    memory += _cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
+    return problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
+
+
+def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
+    """Cycles to read something again after so many bytes in all; what is still in the first cache is free."""
+    for number, level in enumerate(spec.caches):
+        if between_bytes <= KEPT_SHARE * level.size_bytes:
+            return size_bytes / level.bandwidth_bytes_per_cycle if number else 0.0
+    return size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s

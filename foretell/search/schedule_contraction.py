@@ -1,0 +1,176 @@
+"""The schedule of a sum of products: the steps that bring a plain nest into the form that a plan asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foretell.ir import expr
+from foretell.ir.tensor_expr import Buffer, Load
+from foretell.loops.nodes import Kernel
+from foretell.schedule.pack import Part
+from foretell.schedule.steps import (
+    BlockSum,
+    Cut,
+    Hold,
+    Pack,
+    Parallelise,
+    Reorder,
+    Schedule,
+    Step,
+    Tile,
+    Unroll,
+    Vectorise,
+)
+from foretell.search.contraction import Contraction, Loop, Problem, can_be_packed, try_contraction, try_problem, uses
+from foretell.search.plans import Plan, TileShape, plan_cycles, plans
+from foretell.target.hardware_spec import HardwareSpec
+
+UNROLLED_POINTS = 16
+"""Reductions of at most so many points are written out where neighbouring rows read the same elements."""
+UNROLLED_STEPS = 4
+"""Steps of other reductions that are written out: more than the loop around them costs does not pay."""
+PARALLEL_POINTS = 1 << 15
+"""A nest with fewer points than this is not worth waking a thread for."""
+ENOUGH_TASKS = 64
+
+
+def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> Schedule | None:
+    """The schedule that is predicted to be fastest; None if no axis of the output suits vectors."""
+    contraction = try_contraction(kernel)
+    problem = try_problem(contraction, spec, constants) if contraction else None
+    if problem is None:
+        return None
+    plan = min(plans(problem, spec), key=lambda plan: plan_cycles(problem, spec, plan), default=None)
+    return None if plan is None else build_schedule(problem, plan, constants)
+
+
+def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:
+    """The steps that bring a plain nest into tiles."""
+    v, width, rows = problem.vector.name, plan.shape.width, problem.rows
+    has_tail = problem.vector.extent % width != 0
+    others, row_names = [loop.name for loop in problem.others], [rows.name] if rows else []
+    extents = {loop.name: loop.extent for loop in problem.contraction.outer}
+    steps: list[Step] = [Reorder((*others, *row_names, v))]
+    inside: list[str] = []
+    if has_tail:
+        steps += [Reorder((*others, v, *row_names)), Cut(v, problem.vector.extent // width * width), Tile(v, width)]
+        steps += [Reorder((f"{v}.o", *row_names, f"{v}.i")), Reorder((*row_names, f"{v}.t"))] if rows else []
+        outside = others
+    else:
+        extents[f"{v}.o"] = problem.vector.extent // width
+        outside, inside, block_steps = _blocked(plan, others, row_names, v, extents)
+        steps += [Tile(v, width), *block_steps]
+    vector_tiles = [f"{v}.i", f"{v}.t"] if has_tail else [f"{v}.i"]
+    row_steps, row_tiles = _row_steps(rows, plan.shape)
+    steps += row_steps
+    if rows is not None and len(row_tiles) == 1 and not has_tail:
+        row = f"{rows.name}.o"
+        extents[row] = rows.extent // plan.shape.rows
+        if plan.block_loop == row:
+            extents[f"{row}.o"], extents[f"{row}.i"] = extents[row] // plan.block, plan.block
+            steps += [Tile(row, plan.block), Reorder((f"{row}.o", f"{v}.o"))]
+            outside, inside = [f"{row}.o", *outside], [f"{row}.i"]
+        else:
+            inside = [*inside, row]
+    steps += _reduction_steps(problem, plan, (*inside, *row_tiles, *vector_tiles))
+    steps += [Hold((row, tile)) for row in row_tiles for tile in vector_tiles] if rows else []
+    steps += [Hold((tile,)) for tile in vector_tiles] if rows is None else []
+    steps += _unroll_steps(problem, plan)
+    steps += [*map(Unroll, row_tiles), *map(Vectorise, vector_tiles)]
+    steps += _pack_steps(problem, plan, constants)
+    shared = outside if plan.sum_block or has_tail else [*outside, *inside]
+    return (*steps, *_parallel_steps(problem.contraction, shared, extents))
+
+
+def _blocked(
+    plan: Plan, others: list[str], row_names: list[str], v: str, extents: dict[str, int]
+) -> tuple[list[str], list[str], list[Step]]:
+    """The loops outside a block in order, those inside it but outside the tiles, and the steps that put them there."""
+    if plan.block_loop not in others:
+        return [f"{v}.o"], others, [Reorder((f"{v}.o", *others, *row_names, f"{v}.i"))]
+    before, last = others[:-1], others[-1]
+    extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
+    outside, inside = [*before, f"{last}.o", f"{v}.o"], [f"{last}.i"]
+    return outside, inside, [Tile(last, plan.block), Reorder((*outside, *inside, *row_names, f"{v}.i"))]
+
+
+def _row_steps(rows: Loop | None, shape: TileShape) -> tuple[list[Step], list[str]]:
+    """The rows in tiles, and the names of the loops inside them: a tail has its own."""
+    if rows is None:
+        return [], []
+    tail = rows.extent % shape.rows
+    if tail == 0:
+        return [Tile(rows.name, shape.rows)], [f"{rows.name}.i"]
+    cut = Cut(rows.name, rows.extent - tail)
+    return [cut, Tile(rows.name, shape.rows)], [f"{rows.name}.i", f"{rows.name}.t"]
+
+
+def _parallel_steps(contraction: Contraction, shared: Sequence[str], extents: dict[str, int]) -> list[Step]:
+    """As many of the outermost loops as give every thread enough to do."""
+    chosen: list[str] = []
+    tasks = 1
+    for name in shared:
+        if tasks >= ENOUGH_TASKS:
+            break
+        chosen.append(name)
+        tasks *= extents[name]
+    return [Parallelise(tuple(chosen))] if tasks > 1 and contraction.points >= PARALLEL_POINTS else []
+
+
+def _reduction_steps(problem: Problem, plan: Plan, around: Sequence[str]) -> list[Step]:
+    """Reductions in order, the innermost in blocks if that is the plan."""
+    steps: list[Step] = []
+    names = [loop.name for loop in problem.reductions]
+    if len(names) > 1 and names != [loop.name for loop in problem.contraction.reductions]:
+        steps.append(Reorder(tuple(names)))
+    if plan.sum_block:
+        inner = names.pop()
+        steps.append(Tile(inner, plan.sum_block))
+        steps += [Reorder((f"{inner}.o", *names, f"{inner}.i"))] if names else []
+        steps.append(BlockSum(f"{inner}.o", tuple(around)))
+    return steps
+
+
+def _unroll_steps(problem: Problem, plan: Plan) -> list[Step]:
+    """Short reductions are written out where neighbouring rows read the same elements; others a few steps at a time."""
+    if not problem.reductions:
+        return []
+    if problem.loads.by_both and problem.contraction.reduced <= UNROLLED_POINTS and not plan.sum_block:
+        return [Unroll(loop.name) for loop in problem.reductions]
+    inner = problem.reductions[-1]
+    name, extent = (f"{inner.name}.i", plan.sum_block) if plan.sum_block else (inner.name, inner.extent)
+    steps = max(size for size in range(1, UNROLLED_STEPS + 1) if extent % size == 0)
+    return [Tile(name, steps), Unroll(f"{name}.i")] if 1 < steps < extent else []
+
+
+def _pack_steps(problem: Problem, plan: Plan, constants: frozenset[str]) -> list[Step]:
+    """Constant operands in vectors: blocks of a tile's width, in the order of the loops inside."""
+    steps: list[Step] = []
+    contraction, vector, inner = problem.contraction, problem.vector, problem.reductions[-1:]
+    order = [loop.sym for loop in (*contraction.outer, *problem.reductions)]
+    width = plan.shape.width
+    for load in contraction.loads:
+        assert isinstance(load.source, Buffer)
+        if not uses(load, vector) or not can_be_packed(load, vector.sym, constants):
+            continue
+        if len({other.indices for other in contraction.loads if other.source == load.source}) > 1:
+            continue
+        blocked = load.indices.index(vector.sym)
+
+        def place(dimension: int, load: Load = load) -> tuple[int, int]:
+            used = [order.index(sym) for sym in expr.symbols(_plain(load.indices[dimension])) if sym in order]
+            return (max(used, default=-1), dimension)
+
+        rest = sorted((number for number in range(len(load.indices)) if number != blocked), key=place)
+        parts = [Part(number) for number in rest]
+        if plan.sum_block and inner and inner[0].sym in load.indices:
+            summed = load.indices.index(inner[0].sym)
+            parts[parts.index(Part(summed))] = Part(summed, 1, plan.sum_block)
+            parts.insert(0, Part(summed, plan.sum_block))
+        steps.append(Pack(load.source.name, (Part(blocked, width), *parts, Part(blocked, 1, width))))
+    return steps
+
+
+def _plain(index: object) -> int | expr.Expr:
+    assert isinstance(index, (int, expr.Expr))
+    return index
