@@ -138,9 +138,12 @@ def uses(load: Load, loop: Loop) -> bool:
     return any(isinstance(index, expr.Expr) and loop.sym in expr.symbols(index) for index in load.indices)
 
 
-def bytes_of(load: Load) -> int:
+def touched_bytes(load: Load, contraction: Contraction) -> int:
+    """Bytes of an operand that are read at all: a stride may leave some out."""
     assert isinstance(load.source, Buffer)
-    return prod(dim for dim in load.source.shape if isinstance(dim, int)) * load.source.dtype.itemsize
+    whole = prod(dim for dim in load.source.shape if isinstance(dim, int))
+    points = prod(loop.extent for loop in (*contraction.outer, *contraction.reductions) if uses(load, loop))
+    return min(whole, points) * load.source.dtype.itemsize
 
 
 # --- the axes of a tile ---------------------------------------------------------------------------------------
@@ -234,12 +237,12 @@ def tile_loads(contraction: Contraction, rows: Loop | None, vector: Loop) -> Til
 def _operands(contraction: Contraction, vector: Loop, rows: Loop | None, batch: int) -> Operands:
     """Of one batch."""
     vectors = others = 0.0
-    total = sum(map(bytes_of, contraction.loads)) / batch
+    total = sum(touched_bytes(load, contraction) for load in contraction.loads) / batch
     for load in contraction.loads:
         if uses(load, vector) and rows is not None and uses(load, rows):
-            others += bytes_of(load) / batch
+            others += touched_bytes(load, contraction) / batch
         elif uses(load, vector):
-            vectors += bytes_of(load) / batch
+            vectors += touched_bytes(load, contraction) / batch
     return Operands(vectors, total - vectors - others, others)
 
 

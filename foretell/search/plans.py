@@ -25,6 +25,8 @@ STEP_CYCLES = 0.5
 """What a step of the sum loses to its loop, whatever the tile: large ones lose less."""
 CONFLICT_CYCLES = 0.3
 """What a step of the sum waits for each row that was pushed out of the first cache; measured on Ice Lake."""
+PARTIAL_CYCLES = 15.0
+"""What it costs to put a vector of partial sums aside and take it up again; measured on Ice Lake."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 KEPT_SHARE = 0.6
@@ -161,8 +163,7 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     slab, tile_bytes = operands.vector_bytes / tiles_wide, operands.row_bytes / row_tiles
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
-    # Partial sums are stored and loaded once for each block of the sum, a vector a cycle.
-    compute += 2 * (1 / part - 1) * points * width / problem.lanes
+    compute += PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
     slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
     slab_again = _cycles_from(spec, slab, part * (slab + tile_bytes))
