@@ -9,7 +9,7 @@ lives in registers or on the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -46,6 +46,8 @@ COLUMN_BLOCK = 128
 """Columns of a transposition done before the next rows: as many pages as the first level of a TLB holds twice."""
 ROW_BLOCKS = 8
 """Blocks of rows of a transposition that one task takes."""
+ROWS_AT_A_TIME = 4
+"""Rows that are added to one in a single pass over it."""
 ROW_BLOCK = 512
 """Columns of a reduction of rows that one task takes."""
 
@@ -353,8 +355,7 @@ def _try_row_by_row(
     extent = expr.minimum(column.extent - blocks.sym * ROW_BLOCK, ROW_BLOCK)
     row = Buffer(f"{first.buffer.name}.row", first.buffer.dtype.compute, (ROW_BLOCK,), "stack")
     so_far = Load(row, (inside,), row.dtype)
-    added = Apply(REDUCTION_OPERATIONS[first.reduction], (so_far, first.body))
-    update = _loops(first.reduction_axes, For(inside, extent, "vector", Store(row, (inside,), added)))
+    update = Block(tuple(_row_updates(first, row, inside, extent)))
     start = For(inside, extent, "vector", Store(row, (inside,), identity(first.reduction, first.buffer.dtype)))
     finish = [Store(first.buffer, _substituted(first.place, bindings), so_far)]
     finish += [Store(stage.buffer, _substituted(stage.place, bindings), stage.body) for stage in rest]
@@ -363,6 +364,32 @@ def _try_row_by_row(
         Allocate(row, Block((start, update, last))), {column.sym: blocks.sym * ROW_BLOCK + inside}
     )
     return _outer_loops((*axes[:-1], blocks), body, _points(stages))
+
+
+def _row_updates(stage: TensorStage, row: Buffer, inside: Sym, extent: Dim) -> Iterator[Statement]:
+    """Loops that add rows to one, several at a time: the sum is loaded and stored once for all of them.
+
+    before: for r < 10: t[c] += x[r, c]
+    after:  for r.b < 2: t[c] = t[c] + x[4*r.b, c] + ... + x[4*r.b + 3, c];  for r.t < 2: t[c] += x[r.t + 8, c]
+    """
+    assert stage.reduction is not None
+    combine, outer, last = REDUCTION_OPERATIONS[stage.reduction], stage.reduction_axes[:-1], stage.reduction_axes[-1]
+
+    def added(axis: Axis, rows: Sequence[Dim]) -> Statement:
+        value: Scalar = Load(row, (inside,), row.dtype)
+        for place in rows:
+            value = Apply(combine, (value, substitute_scalar(stage.body, {last.sym: place})))
+        return _loops((*outer, axis), For(inside, extent, "vector", Store(row, (inside,), value)))
+
+    if not isinstance(last.extent, int) or last.extent < ROWS_AT_A_TIME or outer:
+        yield added(last, [last.sym])
+        return
+    blocks, rest = divmod(last.extent, ROWS_AT_A_TIME)
+    block = Axis(Sym(f"{last.sym.name}.b", 0, blocks - 1), blocks)
+    yield added(block, [block.sym * ROWS_AT_A_TIME + number for number in range(ROWS_AT_A_TIME)])
+    if rest:
+        tail = Axis(Sym(f"{last.sym.name}.t", 0, rest - 1), rest)
+        yield added(tail, [tail.sym + blocks * ROWS_AT_A_TIME])
 
 
 def _has_data_index(load: Load) -> bool:
