@@ -24,9 +24,8 @@ from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_gr
 from foretell.loops.nodes import Kernel, free_symbols
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
-from foretell.schedule.pack import Part, pack_array, packed_buffer
-from foretell.schedule.steps import Pack, apply_schedule
-from foretell.search.schedule_contraction import try_schedule
+from foretell.schedule.pack import pack_array
+from foretell.search.schedule_nests import NestScheduler, Packing
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 
@@ -41,25 +40,14 @@ class Lowered:
     """The kernels of a graph, and the nodes that have none, in order; and constants that kernels read packed."""
 
     steps: list[NativeStep | NodeStep]
-    packed: Mapping[str, tuple[Buffer, tuple[Part, ...]]]
+    packed: Mapping[str, Packing]
     """Names of packed constants: what they are made of, and how."""
 
 
 def lower_program(graph: Graph, target: Target) -> Lowered:
-    constants = frozenset(value.name for value in graph.constants)
-    packed: dict[str, tuple[Buffer, tuple[Part, ...]]] = {}
-
-    def schedule(kernel: Kernel) -> Kernel | None:
-        steps = try_schedule(kernel, target.spec, constants)
-        if steps is None:
-            return None
-        for step in steps:
-            if isinstance(step, Pack):
-                source = next(buffer for buffer in kernel.reads if buffer.name == step.buffer)
-                packed[packed_buffer(source, step.parts).name] = (source, step.parts)
-        return apply_schedule(kernel, steps)
-
-    return Lowered(lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule), packed)
+    schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants))
+    steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
+    return Lowered(steps, schedule.packed)
 
 
 def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None) -> CompiledModel:

@@ -60,7 +60,7 @@ def flattened(statement: Statement) -> Statement:
         shape = tuple(expr.product(buffer.shape[first:last]) for first, last in groups)
         return replace(buffer, shape=shape), tuple(_joined(buffer, indices, first, last) for first, last in groups)
 
-    return _map_accesses(statement, moved)
+    return map_accesses(statement, moved)
 
 
 def with_own_buffers(kernel: Kernel) -> Kernel:
@@ -119,7 +119,9 @@ def _accesses(statement: Statement) -> Iterator[tuple[Buffer, Indices]]:
                 yield load.source, load.indices
 
 
-def _map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple[Buffer, Indices]]) -> Statement:
+def map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple[Buffer, Indices]]) -> Statement:
+    """The statement with the place of every load and store changed; accumulators stay."""
+
     def load(old: Load) -> Scalar:
         assert isinstance(old.source, Buffer)
         buffer, indices = moved(old.source, old.indices)
@@ -127,9 +129,9 @@ def _map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple
 
     match statement:
         case Block(statements):
-            return Block(tuple(_map_accesses(inner, moved) for inner in statements))
+            return Block(tuple(map_accesses(inner, moved) for inner in statements))
         case For(_, _, _, body) | Guard(_, body) | Allocate(_, body):
-            return replace(statement, body=_map_accesses(body, moved))
+            return replace(statement, body=map_accesses(body, moved))
         case Store(buffer, indices, value):
             buffer, indices = moved(buffer, indices)
             return Store(buffer, indices, map_loads(value, load))
