@@ -97,6 +97,7 @@ def _emit_body(
         argument.add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     emitter = _LoopEmitter(module, builder, layout.vector_bytes)
+    emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
     begin, end = function.args[-2:]
@@ -224,6 +225,8 @@ class _LoopEmitter:
     """Variables of loops that are written out, while one of their iterations is."""
     tiles: dict[tuple[Buffer, tuple[int, ...]], _Register] = field(default_factory=dict)
     """Registers of buffers that have a shape, by the place of their first element."""
+    tile_element_bytes: int = 4
+    """The widest element of the kernel: loops over one tile take as many lanes at a time, whatever they compute."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
     """What index expressions came to in a block."""
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
@@ -320,11 +323,11 @@ class _LoopEmitter:
 
     def vector_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
         """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
-        lanes = self.vector_bytes // max(1, widest_bytes(body))
         if uses_tiles(body):
             assert isinstance(extent, int), "a tile of registers has a known size"
-            self._tile_loop(sym, extent, lanes, body)
+            self._tile_loop(sym, extent, self.vector_bytes // self.tile_element_bytes, body)
             return
+        lanes = self.vector_bytes // max(1, widest_bytes(body))
         lanes = fitting_lanes(lanes, extent)
         wide = lanes * registers_at_a_time(body, extent, lanes)
         count = self.index(extent)
