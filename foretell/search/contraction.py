@@ -13,6 +13,10 @@ from foretell.loops.axes import access_stride
 from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in
 from foretell.target.hardware_spec import HardwareSpec
 
+LINE_BYTES = 64
+JUMP_COST = 0.5
+"""What waiting for a line at every step adds to a sum, as a part of computing it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -128,10 +132,19 @@ def is_vector_axis(contraction: Contraction, loop: Loop, constants: frozenset[st
 
 
 def axis_cost(contraction: Contraction, loop: Loop, lanes: int) -> float:
-    """Lanes that stay empty, and what strided places around the sum cost, per point of the output."""
+    """Per point of the output: lanes that stay empty, operands whose every element is on a line of its own, and
+    strided places around the sum."""
     filled = loop.extent / (-(-loop.extent // lanes) * lanes)
     strided = sum(stride_along(buffer, indices, loop.sym) not in (0, 1) for buffer, indices in contraction.around)
-    return (contraction.reduced / lanes) / filled + strided
+    jumping = sum(_jumps(load, contraction) for load in contraction.loads if not uses(load, loop))
+    return (contraction.reduced / lanes) * (1 / filled + JUMP_COST * jumping) + strided
+
+
+def _jumps(load: Load, contraction: Contraction) -> bool:
+    """Whether each step of a sum reads an operand from another line, whichever reduction runs innermost."""
+    assert isinstance(load.source, Buffer)
+    strides = [stride_along(load.source, load.indices, loop.sym) for loop in contraction.reductions]
+    return all(stride is None or abs(stride) * load.source.dtype.itemsize >= LINE_BYTES for stride in strides)
 
 
 def uses(load: Load, loop: Loop) -> bool:
@@ -207,7 +220,7 @@ def try_problem(contraction: Contraction, spec: HardwareSpec, constants: frozens
     others = tuple(loop for loop in contraction.outer if loop not in (vector, rows))
     batch = prod(loop.extent for loop in others if all(uses(load, loop) for load in contraction.loads))
     order = sorted(contraction.reductions, key=lambda loop: -_reduction_stride(contraction, loop, vector))
-    loads, operands = tile_loads(contraction, rows, vector), _operands(contraction, vector, rows, batch)
+    loads, operands = tile_loads(contraction, rows, vector, constants), _operands(contraction, vector, rows, batch)
     return Problem(contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch)
 
 
@@ -220,7 +233,10 @@ def _row_axis(contraction: Contraction, others: Sequence[Loop], vector: Loop) ->
     return min(others, key=key) if others else None
 
 
-def tile_loads(contraction: Contraction, rows: Loop | None, vector: Loop) -> TileLoads:
+def tile_loads(
+    contraction: Contraction, rows: Loop | None, vector: Loop, constants: frozenset[str] = frozenset()
+) -> TileLoads:
+    """Counted for one step; rows of a constant lie side by side, because it is packed so."""
     by_row = by_vector = by_both = row_bytes = 0
     for load in contraction.loads:
         assert isinstance(load.source, Buffer)
@@ -228,7 +244,7 @@ def tile_loads(contraction: Contraction, rows: Loop | None, vector: Loop) -> Til
         by_both += on_row and on_lane
         by_vector += on_lane and not on_row
         by_row += on_row and not on_lane
-        if rows is not None and on_row and not on_lane:
+        if rows is not None and on_row and not on_lane and not can_be_packed(load, rows.sym, constants):
             stride = stride_along(load.source, load.indices, rows.sym) or 0
             row_bytes = max(row_bytes, abs(stride) * load.source.dtype.itemsize)
     return TileLoads(by_row, by_vector, by_both, row_bytes)

@@ -21,7 +21,7 @@ from foretell.schedule.steps import (
     Unroll,
     Vectorise,
 )
-from foretell.search.contraction import Contraction, Loop, Problem, can_be_packed, try_contraction, try_problem, uses
+from foretell.search.contraction import Contraction, Loop, Problem, can_be_packed, try_contraction, try_problem
 from foretell.search.plans import Plan, TileShape, plan_cycles, plans
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -144,33 +144,34 @@ def _unroll_steps(problem: Problem, plan: Plan) -> list[Step]:
 
 
 def _pack_steps(problem: Problem, plan: Plan, constants: frozenset[str]) -> list[Step]:
-    """Constant operands in vectors: blocks of a tile's width, in the order of the loops inside."""
+    """Constant operands in blocks of a tile, its vectors or its rows, in the order of the loops inside."""
     steps: list[Step] = []
-    contraction, vector, inner = problem.contraction, problem.vector, problem.reductions[-1:]
-    order = [loop.sym for loop in (*contraction.outer, *problem.reductions)]
-    width = plan.shape.width
+    contraction = problem.contraction
     for load in contraction.loads:
         assert isinstance(load.source, Buffer)
-        if not uses(load, vector) or not can_be_packed(load, vector.sym, constants):
-            continue
-        if len({other.indices for other in contraction.loads if other.source == load.source}) > 1:
-            continue
-        blocked = load.indices.index(vector.sym)
-
-        def place(dimension: int, load: Load = load) -> tuple[int, int]:
-            used = [order.index(sym) for sym in expr.symbols(_plain(load.indices[dimension])) if sym in order]
-            return (max(used, default=-1), dimension)
-
-        rest = sorted((number for number in range(len(load.indices)) if number != blocked), key=place)
-        parts = [Part(number) for number in rest]
-        if plan.sum_block and inner and inner[0].sym in load.indices:
-            summed = load.indices.index(inner[0].sym)
-            parts[parts.index(Part(summed))] = Part(summed, 1, plan.sum_block)
-            parts.insert(0, Part(summed, plan.sum_block))
-        steps.append(Pack(load.source.name, (Part(blocked, width), *parts, Part(blocked, 1, width))))
+        is_read_once = len({other.indices for other in contraction.loads if other.source == load.source}) == 1
+        for loop, size in ((problem.vector, plan.shape.width), (problem.rows, plan.shape.rows)):
+            if loop is not None and is_read_once and can_be_packed(load, loop.sym, constants):
+                steps.append(Pack(load.source.name, _parts(problem, plan, load, loop, size)))
+                break
     return steps
 
 
-def _plain(index: object) -> int | expr.Expr:
-    assert isinstance(index, (int, expr.Expr))
-    return index
+def _parts(problem: Problem, plan: Plan, load: Load, loop: Loop, size: int) -> tuple[Part, ...]:
+    """Blocks of a loop's dimension first, the others in the order of their loops, and what is inside a block last."""
+    order = [each.sym for each in (*problem.contraction.outer, *problem.reductions)]
+    blocked = load.indices.index(loop.sym)
+
+    def place(dimension: int) -> tuple[int, int]:
+        index = load.indices[dimension]
+        assert isinstance(index, (int, expr.Expr))
+        return max((order.index(sym) for sym in expr.symbols(index) if sym in order), default=-1), dimension
+
+    rest = sorted((number for number in range(len(load.indices)) if number != blocked), key=place)
+    parts = [Part(number) for number in rest]
+    inner = problem.reductions[-1:]
+    if plan.sum_block and inner and inner[0].sym in load.indices:
+        summed = load.indices.index(inner[0].sym)
+        parts[parts.index(Part(summed))] = Part(summed, 1, plan.sum_block)
+        parts.insert(0, Part(summed, plan.sum_block))
+    return (Part(blocked, size), *parts, Part(blocked, 1, size))
