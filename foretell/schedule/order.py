@@ -52,13 +52,15 @@ def _chains(nest: Statement, names: Sequence[str]) -> list[For]:
 
 
 def check_run(nest: Statement, loop: str, kind: str) -> None:
-    """Iterations of a vector or unrolled loop must not depend on each other, but for reductions."""
+    """Iterations of a vector loop must not depend on each other, but for reductions; unrolled ones must be counted."""
     found = loops_named(nest, loop)
     if not found:
         raise IllegalStep(f"there is no loop {loop}")
     for each in found:
         if kind == "unroll" and not isinstance(each.extent, int):
             raise IllegalStep(f"{loop} has {each.extent} iterations: it cannot be written out")
+        if kind == "vector" and any(found.kind != "reduction" for found in carried_by(each)):
+            raise IllegalStep(f"iterations of {loop} depend on each other")
 
 
 def run(nest: Statement, loop: str, kind: str) -> Statement:

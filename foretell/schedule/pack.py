@@ -10,8 +10,9 @@ import numpy as np
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim
-from foretell.ir.tensor_expr import Buffer, Load, Scalar
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, map_loads
+from foretell.ir.tensor_expr import Buffer
+from foretell.loops.nodes import Statement
+from foretell.loops.plain_nests import Indices, map_accesses
 from foretell.schedule.illegal import IllegalStep
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -59,25 +60,15 @@ def pack(nest: Statement, buffer: Buffer, parts: tuple[Part, ...]) -> Statement:
     """
     packed = packed_buffer(buffer, parts)
 
-    def moved(load: Load) -> Scalar:
-        if load.source != buffer:
-            return load
-        plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
-        if len(plain) != len(load.indices):
+    def moved(source: Buffer, indices: Indices) -> tuple[Buffer, Indices]:
+        if source != buffer:
+            return source, indices
+        plain = [index for index in indices if isinstance(index, (int, expr.Expr))]
+        if len(plain) != len(indices):
             raise IllegalStep(f"{buffer} is read at indices that come from data")
-        return Load(packed, tuple(part.of(plain[part.dimension]) for part in parts), load.dtype)
+        return packed, tuple(part.of(plain[part.dimension]) for part in parts)
 
-    return _mapped(nest, moved)
-
-
-def _mapped(statement: Statement, moved: Any) -> Statement:
-    match statement:
-        case Block(statements):
-            return Block(tuple(_mapped(inner, moved) for inner in statements))
-        case For(_, _, _, body) | Guard(_, body) | Allocate(_, body):
-            return replace(statement, body=_mapped(body, moved))
-        case Store(_, _, value) | Accumulate(_, _, _, value):
-            return replace(statement, value=map_loads(value, moved))
+    return map_accesses(nest, moved)
 
 
 def pack_array(array: Array, parts: tuple[Part, ...]) -> Array:
