@@ -153,7 +153,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
-    """Cycles of the whole contraction on one core: tiles, and what they wait for the caches."""
+    """Cycles of the contraction on all cores: tiles, what they wait for the caches, and cores that stay idle."""
     shape, operands, width, points = plan.shape, problem.operands, problem.vector.extent, problem.points
     others = points // problem.row_count
     step = covering_cycles(spec, shape, problem.row_count, width, problem.lanes, problem.loads)
@@ -175,7 +175,22 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     # What serves only one tile is read once, in whole lines.
     lines = max(1.0, 8 * spec.caches[0].line_bytes / (shape.width * problem.contraction.bits))
     memory += _cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
-    return problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
+    cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
+    tasks = task_count(problem, plan)
+    return cycles * spec.cores * -(-tasks // spec.cores) / tasks
+
+
+def task_count(problem: Problem, plan: Plan) -> int:
+    """Pieces that threads can share: tiles, unless a tail or partial sums keep some of their loops together."""
+    shape, width = plan.shape, problem.vector.extent
+    others = prod(loop.extent for loop in problem.others)
+    if width % shape.width:
+        return others
+    wide = width // shape.width
+    has_row_tail = problem.row_count % shape.rows != 0
+    if plan.sum_block:
+        return wide * (others * problem.row_count // block_points(problem, plan))
+    return wide * others * (1 if has_row_tail else problem.row_count // shape.rows)
 
 
 def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:

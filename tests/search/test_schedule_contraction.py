@@ -167,3 +167,12 @@ def test_sums_in_blocks_are_part_of_the_space() -> None:
     problem = try_problem(contraction, ICELAKE, constants) if contraction else None
     assert problem is not None
     assert any(plan.sum_block for plan in plans(problem, ICELAKE))
+
+
+def test_cores_do_not_stay_idle() -> None:
+    """49 points fit one tile; the channels have to be shared out instead."""
+    nest = plain_nest(convolution(512, 2048, (7, 7), (1, 1), 1, 1, 1))
+    assert nest is not None
+    two = replace(ICELAKE, cores=2)
+    schedule = try_schedule(nest, two, frozenset(buffer.name for buffer in nest.reads[1:]))
+    assert schedule is not None and isinstance(schedule[-1], Parallelise)
