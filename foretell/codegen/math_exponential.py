@@ -20,7 +20,6 @@ from foretell.codegen.math_lanes import (
     copysign,
     mad,
     polynomial,
-    quotient,
     select,
 )
 
@@ -67,7 +66,7 @@ def sigmoid(x: Lanes) -> Lanes:
     s, g = _expm1_factors(at_least(-absolute(x), c.EXP_ZERO[x.format]), offset=precision)
     e = mad(s, g, s) * 2.0**-precision
     limit = select(x < 0.0, e, 1.0)
-    return mad(-limit, quotient(e, e + 1.0), limit)
+    return mad(-limit, e / (e + 1.0), limit)
 
 
 def tanh(x: Lanes) -> Lanes:
@@ -76,8 +75,7 @@ def tanh(x: Lanes) -> Lanes:
     z = a * a
     small = mad(a * z, polynomial(z, c.TANH[x.format]), a)
     p, s = exp2_factors(at_most(a, c.TANH_IS_1[x.format]) * (2 / math.log(2)), c.EXP2[x.format])
-    d = mad(p, s, 1.0)
-    return copysign(select(a < 0.55, small, 1.0 - quotient(d.lift(2.0), d)), x)
+    return copysign(select(a < 0.55, small, 1.0 - 2.0 / mad(p, s, 1.0)), x)
 
 
 def sinh(x: Lanes) -> Lanes:

@@ -308,26 +308,6 @@ def fma(a: Number, b: Number, c: Number) -> Lanes:
     return total + (error + low)
 
 
-RECIPROCAL_SEED = 0x7EF311C7
-"""Less the bits of a positive float32, the bits of its reciprocal, to within an eighth."""
-
-
-def quotient(n: Lanes, d: Lanes) -> Lanes:
-    """n / d, where d is positive and neither it nor its reciprocal is near the ends of the range.
-
-    In float32 with fused multiply-adds, three of Newton's steps for 1 / d and one for the quotient: ten instructions
-    where a division of 512 bits keeps its unit busy for sixteen cycles. The last step leaves less than one unit in the
-    last place.
-    """
-    if d.format != FLOAT32 or not d.fused:
-        return n / d
-    r = (RECIPROCAL_SEED - d.bits()).as_float()
-    for _ in range(3):
-        r = fma(r, fma(-d, r, 1.0), r)
-    q = n * r
-    return fma(fma(-q, d, n), r, q)
-
-
 def exact_sum(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
     """a + b = s + e exactly, s rounded (Knuth, TAOCP 2, 4.2.2)."""
     s = a + b
