@@ -72,7 +72,7 @@ def _bar(bar: Bar, colour: str, y: float, scale: float) -> list[str]:
         f'<rect x="{LABEL_WIDTH}" y="{y:.1f}" width="{bar.value * scale:.1f}" height="{BAR_HEIGHT}" fill="{colour}"/>'
     ]
     if bar.interval is not None:
-        low, high = (LABEL_WIDTH + end * scale for end in bar.interval)
+        low, high = (LABEL_WIDTH + min(end * scale, PLOT_WIDTH + 8) for end in bar.interval)
         right = max(right, high)
         parts.append(f'<line class="mark" x1="{low:.1f}" x2="{high:.1f}" y1="{middle:.1f}" y2="{middle:.1f}"/>')
     text = f"{bar.value:.0f}" if bar.value >= 10 else f"{bar.value:.2f}"
