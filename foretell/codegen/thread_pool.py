@@ -24,8 +24,8 @@ The protocol is one word, `STATE`, changed only by atomic read-modify-write:
 - Who waits spins for SPIN_NANOSECONDS and then sleeps: workers until the epoch changes, after adding themselves to
   `asleep`; the caller, after setting JOINER, until the low half does, and the last worker to leave wakes it. All of it
   being one word, a change either comes before the one announcing sleep, which sees it, or after, and does the waking.
-- Linux wakes a thread on the CPU that it used last, even if the caller runs there now and others are idle, and takes
-  milliseconds to move it. So the caller forbids its own CPU to a worker that fell asleep on it, until it is awake.
+- Linux may wake a thread on the waker's own CPU though others are idle, and takes milliseconds to move it. So the
+  caller forbids its CPU to workers that sleep, until they are awake.
 
 Workers start at the first loop in each process. A forked child has none: it sees `MARKER` wiped, or else the parent's
 process id in `PROCESS`, and starts its own. PROCESS is the negative id while that is done; meanwhile others run alone.
@@ -125,7 +125,7 @@ POOL = Field(16, POINTER)
 HANDLE = Field(24, I64)
 NUMBER = Field(32, I32)
 THREAD = Field(36, I32)
-ASLEEP_ON = Field(40, I32)
+SLEEPS = Field(40, I32)
 FORBIDDEN = Field(44, I32)
 NO_CPU = -1
 
@@ -190,7 +190,7 @@ def emit_worker(
     """ptr (seat): a thread's life. It computes in the floating-point mode of whoever it works for."""
     function, builder, [seat] = _begin(module, "foretell_pool_worker", POINTER, [POINTER])
     pool, number = POOL.load(builder, seat), NUMBER.load(builder, seat)
-    ASLEEP_ON.set(builder, seat, I32(NO_CPU))
+    SLEEPS.set(builder, seat, I32(0))
     FORBIDDEN.set(builder, seat, I32(NO_CPU))
     THREAD.set(builder, seat, platform.thread_id(builder))
     served = variable(builder, I32(0))
@@ -218,7 +218,7 @@ def emit_enter(module: ir.Module, platform: PlatformCalls, leave: ir.Function) -
         with loop(builder) as called:
             spun = _spin(builder, platform, lambda: is_called(STATE.load_atomic(builder, pool, "monotonic")))
             break_if(builder, spun, called)
-            ASLEEP_ON.set(builder, seat, platform.cpu(builder))
+            SLEEPS.set(builder, seat, I32(1))
             before = STATE.change(builder, pool, "add", ASLEEP, "release")
             with builder.if_then(builder.not_(is_called(before))):
                 _sleep(builder, platform, pool, EPOCH_HALF, _epoch(builder, before))
@@ -234,7 +234,7 @@ def emit_enter(module: ir.Module, platform: PlatformCalls, leave: ir.Function) -
 
 def _settle(builder: ir.IRBuilder, platform: PlatformCalls, seat: ir.Value) -> None:
     """A worker that has woken up may run anywhere again."""
-    ASLEEP_ON.set(builder, seat, I32(NO_CPU))
+    SLEEPS.set(builder, seat, I32(0))
     if not platform.uses_linux:
         return
     forbidden = FORBIDDEN.change(builder, seat, "xchg", NO_CPU, "monotonic")
@@ -411,14 +411,14 @@ def _share_out(builder: ir.IRBuilder, pool: ir.Value, count: ir.Value) -> None:
 
 
 def _keep_off_this_cpu(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Value) -> None:
-    """Forbid this CPU to workers that fell asleep on it."""
+    """Forbid this CPU to workers that sleep."""
     if not platform.uses_linux:
         return
     here = platform.cpu(builder)
     seats = builder.zext(builder.add(WORKERS.load(builder, pool), I32(1)), I64)
     with _each_seat(builder, pool, seats, first=1) as (_, seat):
-        is_here = builder.icmp_signed("==", ASLEEP_ON.load_atomic(builder, seat, "monotonic"), here)
-        with builder.if_then(is_here, likely=False):
+        is_asleep = builder.icmp_signed("!=", SLEEPS.load_atomic(builder, seat, "monotonic"), I32(0))
+        with builder.if_then(is_asleep):
             FORBIDDEN.set(builder, seat, here)
             platform.forbid_cpu(builder, THREAD.load_atomic(builder, seat, "monotonic"), here, forbid=True)
 

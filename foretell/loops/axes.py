@@ -106,8 +106,7 @@ def _vector_cost(axis: Axis, stores: Sequence[Access], bodies: Sequence[Scalar],
     total = 0.0
     for buffer, indices in [*accesses, *stores]:
         assert isinstance(buffer, Buffer)
-        plain = [index for index in indices if isinstance(index, (int, expr.Expr))]
-        stride = access_stride(buffer, tuple(plain), axis.sym) if len(plain) == len(indices) else None
+        stride = stride_along(buffer, indices, axis.sym)
         total += 0.5 / lanes if stride == 0 else 1.0 / lanes if stride == 1 else 1.0
     extent = axis.extent
     # A short axis leaves lanes empty.
@@ -119,3 +118,15 @@ def access_stride(buffer: Buffer, indices: tuple[Dim, ...], sym: Sym) -> int | N
     """How far the address moves per step of `sym`, in elements; None if that is not one number."""
     linear = expr.try_linear(offset(buffer.shape, indices), frozenset({sym}))
     return None if linear is None else linear[0].get(sym, 0)
+
+
+def stride_along(buffer: Buffer, indices: Sequence[Dim | Scalar], sym: Sym) -> int | None:
+    """The same for indices that may come from data, which move by no one number."""
+    plain = tuple(index for index in indices if isinstance(index, (int, expr.Expr)))
+    return access_stride(buffer, plain, sym) if len(plain) == len(indices) else None
+
+
+def stands_alone(load: Load, sym: Sym) -> bool:
+    """Whether a symbol is one index of a load by itself, and part of no other: its dimension can be stored last."""
+    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+    return [index for index in plain if sym in expr.symbols(index)] == [sym]

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Axis, Buffer, Index, Load, Scalar
-from foretell.loops.axes import access_stride, collapse, join_axes, vector_axis
+from foretell.loops.axes import access_stride, collapse, join_axes, stride_along, vector_axis
 from foretell.loops.cluster import Cluster, cluster_stages
 from foretell.loops.nodes import (
     Accumulate,
@@ -457,8 +457,7 @@ def _transposed_axes(axes: tuple[Axis, ...], stage: TensorStage) -> tuple[Axis, 
 
 def _stride_of(load: Load, sym: Sym) -> int | None:
     assert isinstance(load.source, Buffer)
-    plain = tuple(index for index in load.indices if isinstance(index, (int, expr.Expr)))
-    return access_stride(load.source, plain, sym)
+    return stride_along(load.source, load.indices, sym)
 
 
 def _outer_loops(axes: tuple[Axis, ...], body: Statement, points: Dim) -> Statement:

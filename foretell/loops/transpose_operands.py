@@ -6,13 +6,12 @@ after:  t[d, j] = k[j, d];  s[i, j] = sum[d] q[i, d] * t[d, j]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from foretell.ir import expr
-from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Axis, Buffer, Load, axis_over
-from foretell.loops.axes import access_stride
+from foretell.loops.axes import access_stride, stands_alone, stride_along
 from foretell.loops.nodes import loads_in, map_loads
 from foretell.loops.stages import TensorStage, is_sum_of_products
 
@@ -51,7 +50,7 @@ def _try_operand(stage: TensorStage, constants: frozenset[str]) -> tuple[Load, A
             return None
         if len(strided) == 1 and access_stride(stage.buffer, stage.place, axis.sym) == 1:
             elements = strided[0].source.type.elements if isinstance(strided[0].source, Buffer) else None
-            if isinstance(elements, int) and isinstance(stage.points, int) and _can_be_copied(strided[0], axis):
+            if isinstance(elements, int) and isinstance(stage.points, int) and stands_alone(strided[0], axis.sym):
                 found += [(elements, strided[0], axis)] if stage.points >= LEAST_USES * elements else []
     return min(found, key=lambda each: each[0])[1:] if found else None
 
@@ -60,22 +59,11 @@ def _is_plain(load: Load) -> bool:
     return all(isinstance(index, (int, expr.Expr)) for index in load.indices)
 
 
-def _plain(load: Load) -> Iterator[Dim]:
-    for index in load.indices:
-        assert isinstance(index, (int, expr.Expr))
-        yield index
-
-
 def _is_near(load: Load, axis: Axis, constants: frozenset[str]) -> bool:
     assert isinstance(load.source, Buffer)
-    if access_stride(load.source, tuple(_plain(load)), axis.sym) in (0, 1):
+    if stride_along(load.source, load.indices, axis.sym) in (0, 1):
         return True
-    return load.source.name in constants and _can_be_copied(load, axis)
-
-
-def _can_be_copied(load: Load, axis: Axis) -> bool:
-    """Whether the axis is one index of the load by itself, and no part of another."""
-    return [index for index in _plain(load) if axis.sym in expr.symbols(index)] == [axis.sym]
+    return load.source.name in constants and stands_alone(load, axis.sym)
 
 
 def _transposed(load: Load, order: list[int], number: int) -> TensorStage:

@@ -74,8 +74,9 @@ class _Split:
             case Block(statements):
                 number = next(n for n, each in enumerate(statements) if self.reduction in loops_in(each))
                 before = tuple(self.start(each) for each in statements[:number])
-                after = Guard(self.is_last("eq"), Block(statements[number + 1 :]))
-                return Block((*before, self.statement(statements[number]), after))
+                rest = statements[number + 1 :]
+                after = (Guard(self.is_last("eq"), Block(rest)),) if rest else ()
+                return Block((*before, self.statement(statements[number]), *after))
             case For():
                 keep = Store(self.partial, self.place, Load(self.accumulator, (), self.accumulator.dtype))
                 return Block((self.reduction.body, Guard(self.is_last("ne"), keep)))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from foretell.ir import expr
-from foretell.ir.expr import Sym
-from foretell.ir.tensor_expr import Buffer, Load, dtype_of
-from foretell.loops.axes import access_stride
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Buffer, Load, Scalar, dtype_of
+from foretell.loops.axes import stands_alone, stride_along
 from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -32,7 +32,7 @@ class Contraction:
     outer: tuple[Loop, ...]
     reductions: tuple[Loop, ...]
     loads: tuple[Load, ...]
-    around: tuple[tuple[Buffer, tuple[object, ...]], ...]
+    around: tuple[tuple[Buffer, tuple[Dim | Scalar, ...]], ...]
     """Places that are read or written once for each point of the output."""
     bits: int
 
@@ -83,7 +83,7 @@ def _sums(statement: Statement, loops: tuple[For, ...]) -> Iterator[tuple[tuple[
             return
 
 
-def _places(statement: Statement) -> Iterator[tuple[Buffer, tuple[object, ...]]]:
+def _places(statement: Statement) -> Iterator[tuple[Buffer, tuple[Dim | Scalar, ...]]]:
     """Table buffers that are touched outside the reduction."""
     match statement:
         case Block(statements):
@@ -108,17 +108,10 @@ def _is_plain(load: Load) -> bool:
 # --- how operands move along an axis --------------------------------------------------------------------------
 
 
-def stride_along(buffer: Buffer, indices: Sequence[object], sym: Sym) -> int | None:
-    """Elements that an address moves by for each step of a loop; None if that is not one number."""
-    plain = tuple(index for index in indices if isinstance(index, (int, expr.Expr)))
-    return access_stride(buffer, plain, sym) if len(plain) == len(indices) else None
-
-
 def can_be_packed(load: Load, sym: Sym, constants: frozenset[str]) -> bool:
-    """Whether a constant can be stored with this axis innermost: one index is the axis, and no other mentions it."""
+    """Whether a load is of a constant that can be stored with this axis innermost."""
     assert isinstance(load.source, Buffer)
-    using = [index for index in load.indices if isinstance(index, expr.Expr) and sym in expr.symbols(index)]
-    return load.source.name in constants and using == [sym]
+    return load.source.name in constants and stands_alone(load, sym)
 
 
 def is_vector_axis(contraction: Contraction, loop: Loop, constants: frozenset[str]) -> bool:
