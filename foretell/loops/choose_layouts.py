@@ -10,32 +10,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import log2, prod
 from typing import TypeAlias
 
 from foretell.ir import expr
-from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
+from foretell.ir.tensor_expr import Axis, Buffer, Load
 from foretell.loops.cluster import cluster_stages
-from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
+from foretell.loops.detach_edges import Detached, attach_edges, detach_edges
+from foretell.loops.layout_cost import Layout, StageShape, Strides, nest_of, shape_of, stage_cost
+from foretell.loops.nodes import loads_in, map_loads
 from foretell.loops.stages import TensorStage
-
-Layout: TypeAlias = tuple[int, ...]
-"""Which dimension stands at each place: (0, 2, 3, 1) stores [n, c, h, w] as [n, h, w, c]."""
-Strides: TypeAlias = tuple[int | None, ...]
-"""How far the address moves per step of each axis, in elements; None where that is not one number."""
 
 Change: TypeAlias = tuple[int, Layout]
 """A buffer by number, and the order it should get."""
 
-NOMINAL_SIZE = 61
-"""What an unknown dimension counts as: long, and a multiple of nothing."""
 LEAST_GAIN = 0.999
 """A change must bring the cost below this fraction: what makes no difference stays as it is."""
 CLEAR_GAIN = 0.995
 """A search that moves more tensors must end below this fraction of one that moves few."""
-LINE_ELEMENTS = 16
-"""Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""
 ROUNDS = 4
 """How often all tensors are looked at again."""
 
@@ -49,19 +40,23 @@ def choose_layouts(
     after:  s[n, h, w, o] = sum[c, i, j] x[n, h+i, w+j, c] * k[o, c, i, j];   y[n, h, w, o] = max(s[n, h, w, o], 0)
 
     The cost of a stage, together with the reduction that it finishes, is its points times the memory operations of
-    each, with its best axis in vectors of `lanes` (see `_cost`). From the order as given, tensors change one by one
-    while that pays, and a dimension is moved last in all tensors that stages connect, where that pays as a whole. The
-    search is greedy: no optimum is promised.
+    each, with its best axis in vectors of `lanes` (see `stage_cost`). From the order as given, tensors change one by
+    one while that pays, and a dimension is moved last in all tensors that stages connect, where that pays as a whole.
+    The search is greedy: no optimum is promised. Tensors that are visible outside (`kept`) and inputs stay as they are;
+    copies transpose them where that pays too.
 
-    Declines for tensors that are visible outside (`kept`), inputs and constants, those stored in parts, those of which
-    data decides what is read, and rows that a softmax or the like normalises in one nest.
+    Declines for constants, tensors stored in parts, those of which data decides what is read, and rows that a softmax
+    or the like normalises in one nest.
     """
-    search = _Search.over(stages, kept, constants, lanes)
+    detached = detach_edges(stages, kept, constants)
+    search = _Search.over(detached, kept, constants, lanes)
     if not search.movable:
         return list(stages)
     search.run()
     layouts = search.found()
-    return [_stored_as(stage, layouts) for stage in stages] if layouts else list(stages)
+    if not layouts:
+        return list(stages)
+    return attach_edges([_stored_as(stage, layouts) for stage in detached.stages], detached)
 
 
 def _stored_as(stage: TensorStage, layouts: Mapping[Buffer, Layout]) -> TensorStage:
@@ -88,120 +83,7 @@ def _identity(buffer: Buffer) -> Layout:
     return tuple(range(len(buffer.shape)))
 
 
-# --- what a stage costs --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """One load or store: sizes of the dimensions, and how each index moves along each axis of the stage."""
-
-    shape: tuple[int, ...]
-    steps: tuple[tuple[int, ...], ...]
-    """Per dimension, the step per axis; where indices are not linear, `load` says what they are."""
-    axes: int
-    load: Load | None = None
-    syms: tuple[Sym, ...] = ()
-    is_inner: bool = False
-    """Whether it happens at every point of a reduction, not once for its result."""
-    packed: frozenset[int] = frozenset()
-    """Axes along which it can be made contiguous beforehand."""
-
-    def strides(self, layout: Layout) -> Strides:
-        if self.load is not None:
-            return _strides_of(self.load, self.syms, layout)
-        distance = 1
-        strides = [0] * self.axes
-        for dimension in reversed(layout):
-            for axis, step in enumerate(self.steps[dimension]):
-                strides[axis] += step * distance
-            distance *= self.shape[dimension]
-        return tuple(strides)
-
-
-def _strides_of(load: Load, syms: tuple[Sym, ...], layout: Layout) -> Strides:
-    assert isinstance(load.source, Buffer)
-    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
-    if len(plain) < len(load.indices):
-        return (None,) * len(syms)
-    shape = tuple(load.source.shape[k] for k in layout)
-    place = offset(shape, tuple(plain[k] for k in layout))
-    linear = (expr.try_linear(place, frozenset({sym})) for sym in syms)
-    return tuple(None if found is None else found[0].get(sym, 0) for found, sym in zip(linear, syms, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """All of a stage that its cost depends on: layers that repeat have equal ones."""
-
-    extents: tuple[int, ...]
-    outer: int
-    """How many of the axes are not reduced."""
-    is_contraction: bool
-    """Whether it is a sum of products."""
-    accesses: tuple[_Access, ...]
-
-
-def _cost(shape: _Shape, strides: Sequence[Strides], lanes: int) -> float:
-    """Memory operations of a stage with its best axis in vectors.
-
-    A vector is one operation: contiguous ones cost 1, or 1.5 if they straddle lines of the cache; one element for all
-    lanes costs 1/2; anything else an operation per lane, or two if each lane has a line of its own. A short axis leaves
-    lanes empty. Along a reduced axis the lanes must be combined in the end, and the result is stored alone; a sum of
-    products, whose operands serve only one result then instead of a tile of them, pays twice.
-    """
-    points, results = prod(shape.extents), prod(shape.extents[: shape.outer])
-    best = float(points * len(strides))
-    for axis, extent in enumerate(shape.extents):
-        if extent == 1:
-            continue
-        run, joined = _run(shape.extents, strides, axis, shape.outer)
-        filled = run / (-(-run // lanes) * lanes) if run else 1.0
-        inner = outer = 0.0
-        for access, row in zip(shape.accesses, strides, strict=True):
-            price = _price(access, row, axis, joined, lanes)
-            inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
-        if axis < shape.outer:
-            total = (outer * results + inner * points) / filled
-        else:
-            across = inner * points / filled
-            combined = 2 * across if shape.is_contraction else across + results * log2(lanes)
-            total = combined + results * sum(not access.is_inner for access in shape.accesses)
-        best = min(best, total)
-    return best
-
-
-def _run(extents: Sequence[int], strides: Sequence[Strides], axis: int, outer: int) -> tuple[int, set[int]]:
-    """The points of an axis and of those that continue it wherever the stage reads and writes; and these axes.
-
-    Reduced axes continue reduced ones only, whatever the store does.
-    """
-    run, joined = extents[axis], {number for number, extent in enumerate(extents) if extent == 1 or number == axis}
-    alike = range(outer) if axis < outer else range(outer, len(extents))
-    for other in reversed(alike):
-        if other not in joined and all(_continues(row[other], row[axis], run) for row in strides):
-            run *= extents[other]
-            joined.add(other)
-    return run, joined
-
-
-def _continues(outer: int | None, inner: int | None, run: int) -> bool:
-    return outer is not None and inner is not None and outer == inner * run
-
-
-def _price(access: _Access, strides: Strides, axis: int, joined: set[int], lanes: int) -> float:
-    stride = strides[axis]
-    if stride == 0:
-        return 0.5 / lanes
-    if axis in access.packed:
-        return 1.0 / lanes
-    if stride != 1:
-        return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else 2.0
-    others = (step for number, step in enumerate(strides) if number not in joined)
-    is_aligned = all(step is not None and step % lanes == 0 for step in others)
-    return (1.0 if is_aligned else 1.5) / lanes
-
-
-# --- what is known of a stage --------------------------------------------------------------------------------
+# --- what is known of a stage ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +92,7 @@ class _Use:
 
     buffers: tuple[int, ...]
     shape: int
-    """The number of its `_Shape`."""
+    """The number of its `StageShape`."""
     depends: tuple[tuple[frozenset[int], ...], ...]
     """Per access and dimension, the axes that are not reduced and on which the index depends."""
 
@@ -233,95 +115,10 @@ def _fused_reductions(stages: Sequence[TensorStage], kept: frozenset[Buffer]) ->
         reader = stages[reading[0]]
         same = all(load.indices == reader.place for load in loads_in(reader.body) if load.source == stage.buffer)
         extents = tuple(axis.extent for axis in reader.axes) == tuple(axis.extent for axis in stage.axes)
-        whole = _is_whole(stage) and _is_whole(reader)
+        whole = stage.is_whole and reader.is_whole
         if same and extents and whole and reader.reduction is None and reader.buffer not in fused:
             fused[reader.buffer] = stage
     return fused
-
-
-def _is_whole(stage: TensorStage) -> bool:
-    return stage.place == tuple(axis.sym for axis in stage.axes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Nest:
-    """A stage, with the reduction that it reads if they are fused, over one set of axes."""
-
-    axes: tuple[Axis, ...]
-    reduction_axes: tuple[Axis, ...]
-    outer: tuple[Load, ...]
-    """What is stored and loaded once per point of the axes, written as loads."""
-    inner: tuple[Load, ...]
-    """What is loaded at every point of the reduction."""
-    is_contraction: bool
-
-
-def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
-    store = Load(stage.buffer, stage.place, stage.buffer.dtype)
-    loads = tuple(dict.fromkeys(loads_in(stage.body)))
-    source = stage if reduction is None else reduction
-    is_contraction = source.reduction == "sum" and _is_product(source.body)
-    if reduction is None:
-        outer, inner = ((store, *loads), ()) if stage.reduction is None else ((store,), loads)
-        return _Nest(stage.axes, stage.reduction_axes, outer, inner, is_contraction)
-    names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
-    inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
-    outer = (store, *(load for load in loads if load.source != reduction.buffer))
-    return _Nest(stage.axes, reduction.reduction_axes, outer, inner, is_contraction)
-
-
-def _shape_of(nest: _Nest, constants: frozenset[str]) -> _Shape:
-    axes = (*nest.axes, *nest.reduction_axes)
-    numbers = {axis.sym: number for number, axis in enumerate(axes)}
-    may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
-    accesses = [_access(load, numbers, False, frozenset()) for load in nest.outer]
-    for load in nest.inner:
-        is_packed = may_pack and isinstance(load.source, Buffer) and load.source.name in constants
-        accesses.append(_access(load, numbers, True, _lone_axes(load, numbers) if is_packed else frozenset()))
-    extents = tuple(_nominal(axis.extent) for axis in axes)
-    return _Shape(extents, len(nest.axes), nest.is_contraction, tuple(accesses))
-
-
-def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:
-    """Axes that are an index by themselves and occur in no other: what `schedule.pack` can put innermost.
-
-    It packs constants of sums of products whose sizes are known.
-    """
-    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
-    used = [sym for index in plain for sym in expr.symbols(index)]
-    return frozenset(numbers[index] for index in plain if isinstance(index, Sym) and used.count(index) == 1)
-
-
-def _is_product(scalar: Scalar) -> bool:
-    match scalar:
-        case Cast(value):
-            return _is_product(value)
-        case Apply("mul", _):
-            return True
-        case _:
-            return False
-
-
-def _access(load: Load, numbers: Mapping[Sym, int], is_inner: bool, packed: frozenset[int]) -> _Access:
-    assert isinstance(load.source, Buffer)
-    shape = tuple(map(_nominal, load.source.shape))
-    steps: list[tuple[int, ...]] = []
-    for index in load.indices:
-        linear = _steps(index, numbers) if isinstance(index, (int, expr.Expr)) else None
-        if linear is None:
-            return _Access(shape, (), len(numbers), load, tuple(numbers), is_inner, packed)
-        steps.append(linear)
-    return _Access(shape, tuple(steps), len(numbers), is_inner=is_inner, packed=packed)
-
-
-def _steps(index: Dim, numbers: Mapping[Sym, int]) -> tuple[int, ...] | None:
-    row = [0] * len(numbers)
-    for monomial, coefficient in expr.terms_of(index):
-        if len(monomial) == 1 and isinstance(monomial[0], Sym) and monomial[0] in numbers:
-            row[numbers[monomial[0]]] = coefficient
-        elif any(sym in numbers for atom in monomial for sym in expr.symbols(atom)):
-            return None
-    return tuple(row)
 
 
 def _depends(load: Load, axes: tuple[Axis, ...]) -> tuple[frozenset[int], ...]:
@@ -332,20 +129,6 @@ def _depends(load: Load, axes: tuple[Axis, ...]) -> tuple[frozenset[int], ...]:
         else frozenset()
         for index in load.indices
     )
-
-
-def _nominal(dim: Dim) -> int:
-    """The dimension, or one that it might well be."""
-    if isinstance(dim, int):
-        return dim
-    size = expr.substitute(dim, {sym: _nominal_symbol(sym) for sym in expr.symbols(dim)})
-    assert isinstance(size, int)
-    return max(0, size)
-
-
-def _nominal_symbol(sym: Sym) -> int:
-    size = max(sym.lo, NOMINAL_SIZE if sym.hi is None else min(sym.hi, NOMINAL_SIZE))
-    return max(sym.multiple_of, size // sym.multiple_of * sym.multiple_of)
 
 
 # --- search --------------------------------------------------------------------------------------------------
@@ -361,7 +144,7 @@ class _Search:
     buffers: list[Buffer]
     layouts: list[Layout]
     uses: list[_Use]
-    shapes: list[_Shape]
+    shapes: list[StageShape]
     touching: list[list[int]]
     """The stages that read or write each buffer."""
     costs: dict[tuple[int, tuple[Layout, ...]], float] = field(default_factory=dict)
@@ -369,9 +152,10 @@ class _Search:
     matches: dict[tuple[int, int, Layout], tuple[Change, ...]] = field(default_factory=dict)
 
     @staticmethod
-    def over(stages: Sequence[TensorStage], kept: frozenset[Buffer], constants: frozenset[str], lanes: int) -> _Search:
+    def over(detached: Detached, kept: frozenset[Buffer], constants: frozenset[str], lanes: int) -> _Search:
+        stages = detached.stages
         numbers: dict[Buffer, int] = {}
-        shapes: dict[_Shape, int] = {}
+        shapes: dict[StageShape, int] = {}
         uses: list[_Use] = []
         touching: list[list[int]] = []
         fused = _fused_reductions(stages, kept)
@@ -379,13 +163,13 @@ class _Search:
         for stage in stages:
             if stage.buffer in inside:
                 continue
-            nest = _nest(stage, fused.get(stage.buffer))
+            nest = nest_of(stage, fused.get(stage.buffer))
             places = (*nest.outer, *nest.inner)
             own = tuple(numbers.setdefault(b.source, len(numbers)) for b in places if isinstance(b.source, Buffer))
             touching += [[] for _ in range(len(numbers) - len(touching))]
             for buffer in dict.fromkeys(own):
                 touching[buffer].append(len(uses))
-            shape = shapes.setdefault(_shape_of(nest, constants), len(shapes))
+            shape = shapes.setdefault(shape_of(nest, constants, detached.is_edge(stage)), len(shapes))
             uses.append(_Use(own, shape, tuple(_depends(load, nest.axes) for load in places)))
         fixed = inside | _normalised_rows(stages, kept)
         movable = frozenset(numbers[buffer] for buffer in _movable(stages, kept) if buffer not in fixed)
@@ -408,7 +192,7 @@ class _Search:
             found = self.costs.get(key)
             if found is None:
                 strides = [self.strides_of(use.shape, access, layout) for access, layout in enumerate(layouts)]
-                found = self.costs[key] = _cost(self.shapes[use.shape], strides, self.lanes)
+                found = self.costs[key] = stage_cost(self.shapes[use.shape], strides, self.lanes)
             total += found
         return total
 
@@ -534,7 +318,7 @@ def _movable(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> list[Buf
     fixed = set(kept)
     for stage in stages:
         filled[stage.buffer] = filled.get(stage.buffer, 0) + 1
-        if not _is_whole(stage):
+        if not stage.is_whole:
             fixed.add(stage.buffer)
         for load in loads_in(stage.body):
             assert isinstance(load.source, Buffer)

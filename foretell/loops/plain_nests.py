@@ -45,7 +45,7 @@ def flattened(statement: Statement) -> Statement:
     before: x[c, i // 56, i % 56], x: [64, 56, 56]      after: x[c, i], x: [64, 3136]
     """
     accesses: dict[Buffer, list[Indices]] = {}
-    for buffer, indices in _accesses(statement):
+    for buffer, indices in accesses_of(statement):
         if buffer.scope == "table":
             accesses.setdefault(buffer, []).append(indices)
     merged = {buffer: _joined_dimensions(buffer, found) for buffer, found in accesses.items()}
@@ -65,7 +65,7 @@ def flattened(statement: Statement) -> Statement:
 
 def with_own_buffers(kernel: Kernel) -> Kernel:
     """The kernel with its operands as its statements know them."""
-    known = {buffer.name: buffer for buffer, _ in _accesses(kernel.body) if buffer.scope == "table"}
+    known = {buffer.name: buffer for buffer, _ in accesses_of(kernel.body) if buffer.scope == "table"}
     reads, writes = (tuple(known[buffer.name] for buffer in some) for some in (kernel.reads, kernel.writes))
     return replace(kernel, reads=reads, writes=writes)
 
@@ -105,13 +105,13 @@ def _joined(buffer: Buffer, indices: Indices, first: int, last: int) -> Dim | Sc
     return place
 
 
-def _accesses(statement: Statement) -> Iterator[tuple[Buffer, Indices]]:
+def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Indices]]:
     match statement:
         case Block(statements):
             for inner in statements:
-                yield from _accesses(inner)
+                yield from accesses_of(inner)
         case For(_, _, _, body) | Guard(_, body) | Allocate(_, body):
-            yield from _accesses(body)
+            yield from accesses_of(body)
         case Store(buffer, indices, value) | Accumulate(buffer, indices, _, value):
             yield buffer, indices
             for load in loads_in(value):

@@ -58,6 +58,11 @@ class TensorStage:
     def points(self) -> Dim:
         return expr.product(tuple(axis.extent for axis in self.axes + self.reduction_axes))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each point is stored at its own place: not in a part of a buffer."""
+        return self.place == tuple(axis.sym for axis in self.axes)
+
     def __str__(self) -> str:
         stage = Stage(str(self.buffer), self.buffer.dtype, self.axes, self.body, self.reduction, self.reduction_axes)
         return str(stage)

@@ -66,7 +66,7 @@ def _try_padding(stage: TensorStage) -> _Padding | None:
         fills.append(body.otherwise)
         conditions.append(body.condition)
         body = body.then
-    if not fills or len(set(map(str, fills))) != 1 or stage.reduction is not None or not _is_whole(stage):
+    if not fills or len(set(map(str, fills))) != 1 or stage.reduction is not None or not stage.is_whole:
         return None
     if not isinstance(body, Load) or len(body.indices) != len(stage.axes) or body.dtype != stage.buffer.dtype:
         return None
@@ -82,10 +82,6 @@ def _try_padding(stage: TensorStage) -> _Padding | None:
         return None
     after = tuple(a.extent - b - d for a, b, d in zip(stage.axes, before, body.source.shape, strict=True))
     return _Padding(stage, body.source, tuple(before), after, fills[0])
-
-
-def _is_whole(stage: TensorStage) -> bool:
-    return stage.place == tuple(axis.sym for axis in stage.axes)
 
 
 # --- what becomes wide ---------------------------------------------------------------------------------------
@@ -172,7 +168,7 @@ def _filled_in_parts(stages: Sequence[TensorStage]) -> set[Buffer]:
     seen: set[Buffer] = set()
     parts: set[Buffer] = set()
     for stage in stages:
-        if stage.buffer in seen or not _is_whole(stage):
+        if stage.buffer in seen or not stage.is_whole:
             parts.add(stage.buffer)
         seen.add(stage.buffer)
     return parts

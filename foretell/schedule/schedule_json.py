@@ -9,6 +9,7 @@ from typing import Any
 from foretell.schedule.pack import Part
 from foretell.schedule.steps import (
     BlockSum,
+    Copy,
     Cut,
     Hold,
     Pack,
@@ -22,7 +23,7 @@ from foretell.schedule.steps import (
 )
 
 STEPS: dict[str, type] = {
-    step.__name__: step for step in (Tile, Cut, Reorder, Hold, BlockSum, Vectorise, Unroll, Parallelise, Pack)
+    step.__name__: step for step in (Tile, Cut, Reorder, Hold, BlockSum, Vectorise, Unroll, Parallelise, Pack, Copy)
 }
 
 

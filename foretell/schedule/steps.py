@@ -8,6 +8,7 @@ from typing import TypeAlias
 from foretell.loops.analysis import accesses
 from foretell.loops.nodes import Kernel
 from foretell.schedule.block_sum import block_sum
+from foretell.schedule.copy_operand import copy_operand
 from foretell.schedule.hold import hold
 from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.order import parallelise, reorder, run
@@ -64,7 +65,14 @@ class Pack:
     parts: tuple[Part, ...]
 
 
-Step: TypeAlias = Tile | Cut | Reorder | Hold | BlockSum | Vectorise | Unroll | Parallelise | Pack
+@dataclass(frozen=True, slots=True)
+class Copy:
+    buffer: str
+    before: str
+    loops: tuple[str, ...]
+
+
+Step: TypeAlias = Tile | Cut | Reorder | Hold | BlockSum | Vectorise | Unroll | Parallelise | Pack | Copy
 Schedule: TypeAlias = tuple[Step, ...]
 
 
@@ -97,6 +105,8 @@ def apply_step(kernel: Kernel, step: Step) -> Kernel:
             return replace(kernel, body=parallelise(nest, loops))
         case Pack(name, parts):
             return _packed(kernel, name, parts)
+        case Copy(name, before, loops):
+            return replace(kernel, body=copy_operand(nest, name, before, loops))
 
 
 def _packed(kernel: Kernel, name: str, parts: tuple[Part, ...]) -> Kernel:

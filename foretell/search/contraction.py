@@ -191,6 +191,8 @@ class Problem:
     operands: Operands
     batch: int
     """Independent contractions: iterations of loops that every operand depends on."""
+    copyable: Load | None
+    """The operand in vectors that all rows share, unless it is a constant, which is packed anyway."""
 
     @property
     def row_count(self) -> int:
@@ -214,7 +216,8 @@ def try_problem(contraction: Contraction, spec: HardwareSpec, constants: frozens
     batch = prod(loop.extent for loop in others if all(uses(load, loop) for load in contraction.loads))
     order = sorted(contraction.reductions, key=lambda loop: -_reduction_stride(contraction, loop, vector))
     loads, operands = tile_loads(contraction, rows, vector, constants), _operands(contraction, vector, rows, batch)
-    return Problem(contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch)
+    copyable = _copyable(contraction, rows, vector, constants)
+    return Problem(contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch, copyable)
 
 
 def _row_axis(contraction: Contraction, others: Sequence[Loop], vector: Loop) -> Loop | None:
@@ -241,6 +244,14 @@ def tile_loads(
             stride = stride_along(load.source, load.indices, rows.sym) or 0
             row_bytes = max(row_bytes, abs(stride) * load.source.dtype.itemsize)
     return TileLoads(by_row, by_vector, by_both, row_bytes)
+
+
+def _copyable(contraction: Contraction, rows: Loop | None, vector: Loop, constants: frozenset[str]) -> Load | None:
+    """The one operand of which every tile of rows reads the same vectors, if it is read at one place only."""
+    shared = [load for load in contraction.loads if uses(load, vector) and not (rows and uses(load, rows))]
+    if len(shared) != 1 or rows is None or can_be_packed(shared[0], vector.sym, constants):
+        return None
+    return shared[0] if sum(load.source == shared[0].source for load in contraction.loads) == 1 else None
 
 
 def _operands(contraction: Contraction, vector: Loop, rows: Loop | None, batch: int) -> Operands:

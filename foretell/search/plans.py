@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from foretell.search.contraction import Problem, TileLoads
+from foretell.ir.tensor_expr import Buffer
+from foretell.loops.axes import stride_along
+from foretell.schedule.copy_operand import COPY_BYTES
+from foretell.search.contraction import Problem, TileLoads, uses
 from foretell.target.hardware_spec import HardwareSpec
 
 SPARE_REGISTERS = 1
@@ -27,6 +30,10 @@ CONFLICT_CYCLES = 0.3
 """What a step of the sum waits for each row that was pushed out of the first cache; measured on Ice Lake."""
 PARTIAL_CYCLES = 15.0
 """What it costs to put a vector of partial sums aside and take it up again; measured on Ice Lake."""
+SCATTER_CYCLES = 8.0
+"""What a step of the sum waits for vectors that lie apart: for their lines, and their pages; measured on Ice Lake."""
+TLB_PAGES = 64
+"""Pages whose addresses are known without a search, on all cores that we know of."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 KEPT_SHARE = 0.6
@@ -101,14 +108,18 @@ class Plan:
     """Iterations of that loop in a block."""
     sum_block: int = 0
     """Iterations of the innermost reduction that all tiles of a block go through before the next; 0 for all at once."""
+    copies: bool = False
+    """Whether the vectors of a tile are copied side by side before its rows go through them."""
 
 
 def plans(problem: Problem, spec: HardwareSpec) -> Iterator[Plan]:
     """Every tile, with every block that loops divide into, and sums whole or in blocks."""
     width = problem.vector.extent
     for shape in tile_shapes(spec, problem.row_count, width, problem.lanes):
+        if is_scattered(problem, spec, shape.width) and copied_bytes(problem, shape) <= COPY_BYTES:
+            yield Plan(shape, copies=True)
         if width % shape.width:
-            # The tail of the vectors is a nest of its own inside the loops that threads share.
+            yield Plan(shape)
             if problem.others:
                 yield Plan(shape, problem.others[-1].name, 1)
             continue
@@ -152,6 +163,37 @@ def _divisors(number: int) -> list[int]:
     return [factor for factor in range(1, number) if number % factor == 0]
 
 
+def is_scattered(problem: Problem, spec: HardwareSpec, width: int) -> bool:
+    """Whether the vectors of a tile are spread over more pages, or more lines of equal places, than stay near."""
+    load = problem.copyable
+    if load is None:
+        return False
+    assert isinstance(load.source, Buffer)
+    itemsize = load.source.dtype.itemsize
+    strides = [(stride_along(load.source, load.indices, loop.sym), loop.extent) for loop in problem.reductions]
+    pages, lines, places = 1.0, float(-(-width * itemsize // spec.caches[0].line_bytes)), WAY_BYTES
+    for stride, extent in strides:
+        apart = abs(stride) * itemsize if stride is not None else WAY_BYTES
+        pages *= max(1.0, extent * min(1.0, apart / WAY_BYTES))
+        lines *= max(1.0, extent * min(1.0, apart / spec.caches[0].line_bytes))
+        places = gcd(places, apart) if apart else places
+    ways = spec.caches[0].size_bytes // WAY_BYTES
+    room = ways * min(WAY_BYTES, WAY_BYTES // places * width * itemsize) / spec.caches[0].line_bytes
+    return pages > KEPT_SHARE * TLB_PAGES or (lines > KEPT_SHARE * room and places >= width * itemsize)
+
+
+def copied_bytes(problem: Problem, shape: TileShape) -> int:
+    return problem.contraction.reduced * shape.width * problem.contraction.bits // 8
+
+
+def copies_made(problem: Problem, shape: TileShape) -> int:
+    """How often a part of the operand in vectors is copied, in one batch."""
+    load = problem.copyable
+    assert load is not None
+    others = prod(loop.extent for loop in problem.others if uses(load, loop))
+    return -(-problem.vector.extent // shape.width) * max(1, others // problem.batch)
+
+
 def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     """Cycles of the contraction on all cores: tiles, what they wait for the caches, and cores that stay idle."""
     shape, operands, width, points = plan.shape, problem.operands, problem.vector.extent, problem.points
@@ -164,6 +206,12 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
     compute += PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
+    vectors = -(-shape.width // problem.lanes)
+    if plan.copies:
+        steps = copies_made(problem, shape) * problem.contraction.reduced
+        compute += steps * (SCATTER_CYCLES + 2.0 * vectors)
+    elif is_scattered(problem, spec, shape.width):
+        compute += tiles_wide * row_tiles * problem.contraction.reduced * SCATTER_CYCLES
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
     slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
     slab_again = _cycles_from(spec, slab, part * (slab + tile_bytes))
@@ -184,9 +232,11 @@ def task_count(problem: Problem, plan: Plan) -> int:
     """Pieces that threads can share: tiles, unless a tail or partial sums keep some of their loops together."""
     shape, width = plan.shape, problem.vector.extent
     others = prod(loop.extent for loop in problem.others)
+    wide = -(-width // shape.width)
+    if plan.copies:
+        return problem.batch * copies_made(problem, shape)
     if width % shape.width:
-        return others
-    wide = width // shape.width
+        return wide * others if plan.block_loop else wide
     has_row_tail = problem.row_count % shape.rows != 0
     if plan.sum_block:
         return wide * (others * problem.row_count // block_points(problem, plan))

@@ -10,6 +10,7 @@ from foretell.loops.nodes import Kernel
 from foretell.schedule.pack import Part
 from foretell.schedule.steps import (
     BlockSum,
+    Copy,
     Cut,
     Hold,
     Pack,
@@ -21,7 +22,7 @@ from foretell.schedule.steps import (
     Unroll,
     Vectorise,
 )
-from foretell.search.contraction import Contraction, Loop, Problem, can_be_packed, try_contraction, try_problem
+from foretell.search.contraction import Contraction, Loop, Problem, can_be_packed, try_contraction, try_problem, uses
 from foretell.search.plans import Plan, TileShape, plan_cycles, plans
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -46,26 +47,25 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
 
 def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:
     """The steps that bring a plain nest into tiles."""
-    v, width, rows = problem.vector.name, plan.shape.width, problem.rows
-    has_tail = problem.vector.extent % width != 0
-    others, row_names = [loop.name for loop in problem.others], [rows.name] if rows else []
+    v, rows, shape = problem.vector.name, problem.rows, plan.shape
+    row_names = [rows.name] if rows else []
     extents = {loop.name: loop.extent for loop in problem.contraction.outer}
-    steps: list[Step] = [Reorder((*others, *row_names, v))]
-    inside: list[str] = []
-    if has_tail:
-        steps += [Reorder((*others, v, *row_names)), Cut(v, problem.vector.extent // width * width), Tile(v, width)]
-        steps += [Reorder((f"{v}.o", *row_names, f"{v}.i")), Reorder((*row_names, f"{v}.t"))] if rows else []
-        outside = others
-    else:
-        extents[f"{v}.o"] = problem.vector.extent // width
-        outside, inside, block_steps = _blocked(plan, others, row_names, v, extents)
-        steps += [Tile(v, width), *block_steps]
-    vector_tiles = [f"{v}.i", f"{v}.t"] if has_tail else [f"{v}.i"]
-    row_steps, row_tiles = _row_steps(rows, plan.shape)
+    outside, inside, steps = _around(problem, plan, extents)
+    tail = problem.vector.extent % shape.width
+    vector_tiles = [f"{v}.i", f"{v}.t"] if tail else [f"{v}.i"]
+    steps += [Reorder((*outside, v, *inside, *row_names)), Tile(v, shape.width)]
+    if inside or rows:
+        steps += [Reorder((*inside, *row_names, each)) for each in vector_tiles]
+    extents[f"{v}.o"] = -(-problem.vector.extent // shape.width)
+    outside = [*outside, f"{v}.o"]
+    if plan.copies:
+        first = (*inside, *row_names)[0]
+        steps += [_copy_step(problem, first, each) for each in vector_tiles]
+    row_steps, row_tiles = _row_steps(rows, shape)
     steps += row_steps
-    if rows is not None and len(row_tiles) == 1 and not has_tail:
+    if rows is not None and len(row_tiles) == 1 and not tail:
         row = f"{rows.name}.o"
-        extents[row] = rows.extent // plan.shape.rows
+        extents[row] = rows.extent // shape.rows
         if plan.block_loop == row:
             extents[f"{row}.o"], extents[f"{row}.i"] = extents[row] // plan.block, plan.block
             steps += [Tile(row, plan.block), Reorder((f"{row}.o", f"{v}.o"))]
@@ -73,25 +73,34 @@ def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> S
         else:
             inside = [*inside, row]
     steps += _reduction_steps(problem, plan, (*inside, *row_tiles, *vector_tiles))
-    steps += [Hold((row, tile)) for row in row_tiles for tile in vector_tiles] if rows else []
-    steps += [Hold((tile,)) for tile in vector_tiles] if rows is None else []
+    steps += [Hold((row, each)) for row in row_tiles for each in vector_tiles] if rows else []
+    steps += [Hold((each,)) for each in vector_tiles] if rows is None else []
     steps += _unroll_steps(problem, plan)
     steps += [*map(Unroll, row_tiles), *map(Vectorise, vector_tiles)]
     steps += _pack_steps(problem, plan, constants)
-    shared = outside if plan.sum_block or has_tail else [*outside, *inside]
+    shared = outside if plan.sum_block or plan.copies or tail else [*outside, *inside]
     return (*steps, *_parallel_steps(problem.contraction, shared, extents))
 
 
-def _blocked(
-    plan: Plan, others: list[str], row_names: list[str], v: str, extents: dict[str, int]
-) -> tuple[list[str], list[str], list[Step]]:
-    """The loops outside a block in order, those inside it but outside the tiles, and the steps that put them there."""
-    if plan.block_loop not in others:
-        return [f"{v}.o"], others, [Reorder((f"{v}.o", *others, *row_names, f"{v}.i"))]
-    before, last = others[:-1], others[-1]
+def _around(problem: Problem, plan: Plan, extents: dict[str, int]) -> tuple[list[str], list[str], list[Step]]:
+    """The other loops that run outside the tiles of vectors, those that run inside, and the steps that part them."""
+    names = [loop.name for loop in problem.others]
+    load = problem.copyable
+    if plan.copies and load is not None:
+        used = [loop.name for loop in problem.others if uses(load, loop)]
+        return used, [name for name in names if name not in used], []
+    if plan.block_loop not in names:
+        return [], names, []
+    last = names[-1]
     extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
-    outside, inside = [*before, f"{last}.o", f"{v}.o"], [f"{last}.i"]
-    return outside, inside, [Tile(last, plan.block), Reorder((*outside, *inside, *row_names, f"{v}.i"))]
+    return [*names[:-1], f"{last}.o"], [f"{last}.i"], [Tile(last, plan.block)]
+
+
+def _copy_step(problem: Problem, before: str, tile: str) -> Step:
+    """The operand in vectors, side by side for a tile."""
+    load = problem.copyable
+    assert load is not None and isinstance(load.source, Buffer)
+    return Copy(load.source.name, before, (*(loop.name for loop in problem.reductions), tile))
 
 
 def _row_steps(rows: Loop | None, shape: TileShape) -> tuple[list[Step], list[str]]:

@@ -1,0 +1,238 @@
+"""What a stage costs with its tensors stored in some order of dimensions: memory operations, with its best axis in
+vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+from typing import TypeAlias
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
+from foretell.loops.nodes import loads_in, offset, substitute_scalar
+from foretell.loops.stages import TensorStage
+
+Layout: TypeAlias = tuple[int, ...]
+"""Which dimension stands at each place: (0, 2, 3, 1) stores [n, c, h, w] as [n, h, w, c]."""
+Strides: TypeAlias = tuple[int | None, ...]
+"""How far the address moves per step of each axis, in elements; None where that is not one number."""
+
+
+NOMINAL_SIZE = 61
+"""What an unknown dimension counts as: long, and a multiple of nothing."""
+LINE_ELEMENTS = 16
+"""Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store: sizes of the dimensions, and how each index moves along each axis of the stage."""
+
+    shape: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+    """Per dimension, the step per axis; where indices are not linear, `load` says what they are."""
+    axes: int
+    load: Load | None = None
+    syms: tuple[Sym, ...] = ()
+    is_inner: bool = False
+    """Whether it happens at every point of a reduction, not once for its result."""
+    packed: frozenset[int] = frozenset()
+    """Axes along which it can be made contiguous beforehand."""
+
+    def strides(self, layout: Layout) -> Strides:
+        if self.load is not None:
+            return _strides_of(self.load, self.syms, layout)
+        distance = 1
+        strides = [0] * self.axes
+        for dimension in reversed(layout):
+            for axis, step in enumerate(self.steps[dimension]):
+                strides[axis] += step * distance
+            distance *= self.shape[dimension]
+        return tuple(strides)
+
+
+def _strides_of(load: Load, syms: tuple[Sym, ...], layout: Layout) -> Strides:
+    assert isinstance(load.source, Buffer)
+    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+    if len(plain) < len(load.indices):
+        return (None,) * len(syms)
+    shape = tuple(load.source.shape[k] for k in layout)
+    place = offset(shape, tuple(plain[k] for k in layout))
+    linear = (expr.try_linear(place, frozenset({sym})) for sym in syms)
+    return tuple(None if found is None else found[0].get(sym, 0) for found, sym in zip(linear, syms, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """All of a stage that its cost depends on: layers that repeat have equal ones."""
+
+    extents: tuple[int, ...]
+    outer: int
+    """How many of the axes are not reduced."""
+    is_contraction: bool
+    """Whether it is a sum of products."""
+    is_edge: bool
+    """Whether it is a copy that is left out if it transposes nothing."""
+    accesses: tuple[Access, ...]
+
+
+def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> float:
+    """Memory operations of a stage with its best axis in vectors.
+
+    A vector is one operation: contiguous ones cost 1, or 1.5 if they straddle lines of the cache; one element for all
+    lanes costs 1/2; anything else an operation per lane, or two if each lane has a line of its own. A short axis leaves
+    lanes empty. Along a reduced axis the lanes must be combined in the end, and the result is stored alone; a sum of
+    products, whose operands serve only one result then instead of a tile of them, pays twice.
+    """
+    if shape.is_edge and strides[0] == strides[1]:
+        return 0.0
+    points, results = prod(shape.extents), prod(shape.extents[: shape.outer])
+    best = float(points * len(strides))
+    for axis, extent in enumerate(shape.extents):
+        if extent == 1:
+            continue
+        run, joined = _run(shape.extents, strides, axis, shape.outer)
+        filled = run / (-(-run // lanes) * lanes) if run else 1.0
+        inner = outer = 0.0
+        for access, row in zip(shape.accesses, strides, strict=True):
+            price = _price(access, row, axis, joined, lanes)
+            inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
+        if axis < shape.outer:
+            total = (outer * results + inner * points) / filled
+        else:
+            across = inner * points / filled
+            combined = 2 * across if shape.is_contraction else across + results * log2(lanes)
+            total = combined + results * sum(not access.is_inner for access in shape.accesses)
+        best = min(best, total)
+    return best
+
+
+def _run(extents: Sequence[int], strides: Sequence[Strides], axis: int, outer: int) -> tuple[int, set[int]]:
+    """The points of an axis and of those that continue it wherever the stage reads and writes; and these axes.
+
+    Reduced axes continue reduced ones only, whatever the store does.
+    """
+    run, joined = extents[axis], {number for number, extent in enumerate(extents) if extent == 1 or number == axis}
+    alike = range(outer) if axis < outer else range(outer, len(extents))
+    for other in reversed(alike):
+        if other not in joined and all(_continues(row[other], row[axis], run) for row in strides):
+            run *= extents[other]
+            joined.add(other)
+    return run, joined
+
+
+def _continues(outer: int | None, inner: int | None, run: int) -> bool:
+    return outer is not None and inner is not None and outer == inner * run
+
+
+def _price(access: Access, strides: Strides, axis: int, joined: set[int], lanes: int) -> float:
+    stride = strides[axis]
+    if stride == 0:
+        return 0.5 / lanes
+    if axis in access.packed:
+        return 1.0 / lanes
+    if stride != 1:
+        return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else 2.0
+    others = (step for number, step in enumerate(strides) if number not in joined)
+    is_aligned = all(step is not None and step % lanes == 0 for step in others)
+    return (1.0 if is_aligned else 1.5) / lanes
+
+
+# --- what is known of a stage ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A stage, with the reduction that it reads if they are fused, over one set of axes."""
+
+    axes: tuple[Axis, ...]
+    reduction_axes: tuple[Axis, ...]
+    outer: tuple[Load, ...]
+    """What is stored and loaded once per point of the axes, written as loads."""
+    inner: tuple[Load, ...]
+    """What is loaded at every point of the reduction."""
+    is_contraction: bool
+
+
+def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
+    store = Load(stage.buffer, stage.place, stage.buffer.dtype)
+    loads = tuple(dict.fromkeys(loads_in(stage.body)))
+    source = stage if reduction is None else reduction
+    is_contraction = source.reduction == "sum" and _is_product(source.body)
+    if reduction is None:
+        outer, inner = ((store, *loads), ()) if stage.reduction is None else ((store,), loads)
+        return Nest(stage.axes, stage.reduction_axes, outer, inner, is_contraction)
+    names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
+    inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
+    outer = (store, *(load for load in loads if load.source != reduction.buffer))
+    return Nest(stage.axes, reduction.reduction_axes, outer, inner, is_contraction)
+
+
+def shape_of(nest: Nest, constants: frozenset[str], is_edge: bool) -> StageShape:
+    axes = (*nest.axes, *nest.reduction_axes)
+    numbers = {axis.sym: number for number, axis in enumerate(axes)}
+    may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
+    accesses = [_access(load, numbers, False, frozenset()) for load in nest.outer]
+    for load in nest.inner:
+        is_packed = may_pack and isinstance(load.source, Buffer) and load.source.name in constants
+        accesses.append(_access(load, numbers, True, _lone_axes(load, numbers) if is_packed else frozenset()))
+    extents = tuple(_nominal(axis.extent) for axis in axes)
+    return StageShape(extents, len(nest.axes), nest.is_contraction, is_edge, tuple(accesses))
+
+
+def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:
+    """Axes that are an index by themselves and occur in no other: what `schedule.pack` can put innermost.
+
+    It packs constants of sums of products whose sizes are known.
+    """
+    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+    used = [sym for index in plain for sym in expr.symbols(index)]
+    return frozenset(numbers[index] for index in plain if isinstance(index, Sym) and used.count(index) == 1)
+
+
+def _is_product(scalar: Scalar) -> bool:
+    match scalar:
+        case Cast(value):
+            return _is_product(value)
+        case Apply("mul", _):
+            return True
+        case _:
+            return False
+
+
+def _access(load: Load, numbers: Mapping[Sym, int], is_inner: bool, packed: frozenset[int]) -> Access:
+    assert isinstance(load.source, Buffer)
+    shape = tuple(map(_nominal, load.source.shape))
+    steps: list[tuple[int, ...]] = []
+    for index in load.indices:
+        linear = _steps(index, numbers) if isinstance(index, (int, expr.Expr)) else None
+        if linear is None:
+            return Access(shape, (), len(numbers), load, tuple(numbers), is_inner, packed)
+        steps.append(linear)
+    return Access(shape, tuple(steps), len(numbers), is_inner=is_inner, packed=packed)
+
+
+def _steps(index: Dim, numbers: Mapping[Sym, int]) -> tuple[int, ...] | None:
+    row = [0] * len(numbers)
+    for monomial, coefficient in expr.terms_of(index):
+        if len(monomial) == 1 and isinstance(monomial[0], Sym) and monomial[0] in numbers:
+            row[numbers[monomial[0]]] = coefficient
+        elif any(sym in numbers for atom in monomial for sym in expr.symbols(atom)):
+            return None
+    return tuple(row)
+
+
+def _nominal(dim: Dim) -> int:
+    """The dimension, or one that it might well be."""
+    if isinstance(dim, int):
+        return dim
+    size = expr.substitute(dim, {sym: _nominal_symbol(sym) for sym in expr.symbols(dim)})
+    assert isinstance(size, int)
+    return max(0, size)
+
+
+def _nominal_symbol(sym: Sym) -> int:
+    size = max(sym.lo, NOMINAL_SIZE if sym.hi is None else min(sym.hi, NOMINAL_SIZE))
+    return max(sym.multiple_of, size // sym.multiple_of * sym.multiple_of)
