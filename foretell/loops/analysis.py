@@ -9,11 +9,11 @@ stand for fixed values, so "what one iteration touches" is the footprint of a lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
-from foretell.ir.tensor_expr import Buffer, Scalar, operation_count
+from foretell.ir.tensor_expr import Apply, Buffer, Index, Scalar, operation_count
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -357,12 +357,25 @@ def _flops(statement: Statement, loops: tuple[For, ...]) -> Dim:
             return total
         case For(_, _, _, body):
             return _flops(body, (*loops, statement))
-        case Allocate(_, body) | Guard(_, body):
+        case Allocate(_, body):
             return _flops(body, loops)
+        case Guard(condition, body):
+            return _flops(body, tuple(_guarded(loop, condition) for loop in loops))
         case Store(_, _, value):
             return iterations(loops) * operation_count(value)
         case Accumulate(_, _, _, value):
             return iterations(loops) * (operation_count(value) + 1)
+
+
+def _guarded(loop: For, condition: Scalar) -> For:
+    """The loop with those iterations only that pass a condition on its variable alone."""
+    match condition:
+        case Apply("lt", (Index(index), Index(int(bound)))) if index == loop.sym and isinstance(loop.extent, int):
+            return replace(loop, extent=min(bound, loop.extent))
+        case Apply("ge", (Index(index), Index(int(bound)))) if index == loop.sym and isinstance(loop.extent, int):
+            return replace(loop, extent=max(0, loop.extent - bound))
+        case _:
+            return loop
 
 
 def iterations(loops: Sequence[For]) -> Dim:

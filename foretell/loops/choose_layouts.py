@@ -97,11 +97,13 @@ class _Use:
     """Per access and dimension, the axes that are not reduced and on which the index depends."""
 
 
-def _fused_reductions(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> dict[Buffer, TensorStage]:
+def _fused_reductions(detached: Detached, kept: frozenset[Buffer]) -> dict[Buffer, TensorStage]:
     """Reductions that only one stage reads, each at its own point: both run in one nest, and nothing is stored between.
 
     Keyed by what that stage stores. Its axes stand for those of the reduction, and so does its order of dimensions.
+    Copies at the edges are apart, so that they can transpose.
     """
+    stages = detached.stages
     readers: dict[Buffer, dict[int, None]] = {}
     for number, stage in enumerate(stages):
         for load in loads_in(stage.body):
@@ -116,7 +118,8 @@ def _fused_reductions(stages: Sequence[TensorStage], kept: frozenset[Buffer]) ->
         same = all(load.indices == reader.place for load in loads_in(reader.body) if load.source == stage.buffer)
         extents = tuple(axis.extent for axis in reader.axes) == tuple(axis.extent for axis in stage.axes)
         whole = stage.is_whole and reader.is_whole
-        if same and extents and whole and reader.reduction is None and reader.buffer not in fused:
+        is_free = reader.reduction is None and reader.buffer not in fused and not detached.is_edge(reader)
+        if same and extents and whole and is_free:
             fused[reader.buffer] = stage
     return fused
 
@@ -158,7 +161,7 @@ class _Search:
         shapes: dict[StageShape, int] = {}
         uses: list[_Use] = []
         touching: list[list[int]] = []
-        fused = _fused_reductions(stages, kept)
+        fused = _fused_reductions(detached, kept)
         inside = {reduction.buffer for reduction in fused.values()}
         for stage in stages:
             if stage.buffer in inside:

@@ -4,7 +4,7 @@ vectors."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2, prod
 from typing import TypeAlias
 
@@ -22,6 +22,11 @@ Strides: TypeAlias = tuple[int | None, ...]
 
 NOMINAL_SIZE = 61
 """What an unknown dimension counts as: long, and a multiple of nothing."""
+SCATTER_PRICE = 4.0
+"""What it costs to store an element on a line of its own: twice what it costs to load it."""
+JUMP_PRICE = 0.9
+"""What it adds to an element for all lanes if every step of a sum finds it on another line; measured on Ice Lake."""
+NONE: frozenset[int] = frozenset()
 LINE_ELEMENTS = 16
 """Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""
 
@@ -36,10 +41,13 @@ class Access:
     axes: int
     load: Load | None = None
     syms: tuple[Sym, ...] = ()
+    is_load: bool = True
     is_inner: bool = False
     """Whether it happens at every point of a reduction, not once for its result."""
     packed: frozenset[int] = frozenset()
     """Axes along which it can be made contiguous beforehand."""
+    copied: frozenset[int] = frozenset()
+    """Axes along which a copy of it can begin at lines, if it serves several points."""
 
     def strides(self, layout: Layout) -> Strides:
         if self.load is not None:
@@ -82,9 +90,10 @@ def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> flo
     """Memory operations of a stage with its best axis in vectors.
 
     A vector is one operation: contiguous ones cost 1, or 1.5 if they straddle lines of the cache; one element for all
-    lanes costs 1/2; anything else an operation per lane, or two if each lane has a line of its own. A short axis leaves
-    lanes empty. Along a reduced axis the lanes must be combined in the end, and the result is stored alone; a sum of
-    products, whose operands serve only one result then instead of a tile of them, pays twice.
+    lanes costs 1/2, and more the fewer neighbours a sum of products takes from its line; anything else an operation per
+    lane, or more if each lane has a line of its own. A short axis leaves lanes empty. Along a reduced axis the lanes
+    must be combined in the end, and the result is stored alone; a sum of products, whose operands serve only one result
+    then instead of a tile of them, pays twice.
     """
     if shape.is_edge and strides[0] == strides[1]:
         return 0.0
@@ -97,7 +106,7 @@ def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> flo
         filled = run / (-(-run // lanes) * lanes) if run else 1.0
         inner = outer = 0.0
         for access, row in zip(shape.accesses, strides, strict=True):
-            price = _price(access, row, axis, joined, lanes)
+            price = _price(shape, access, row, axis, joined, lanes)
             inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
         if axis < shape.outer:
             total = (outer * results + inner * points) / filled
@@ -127,17 +136,27 @@ def _continues(outer: int | None, inner: int | None, run: int) -> bool:
     return outer is not None and inner is not None and outer == inner * run
 
 
-def _price(access: Access, strides: Strides, axis: int, joined: set[int], lanes: int) -> float:
+def _price(shape: StageShape, access: Access, strides: Strides, axis: int, joined: set[int], lanes: int) -> float:
     stride = strides[axis]
     if stride == 0:
-        return 0.5 / lanes
+        jumps = shape.is_contraction and access.is_inner and not access.packed
+        return (0.5 + (JUMP_PRICE / _neighbours(shape, strides) if jumps else 0.0)) / lanes
     if axis in access.packed:
         return 1.0 / lanes
     if stride != 1:
-        return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else 2.0
+        far = 2.0 if access.is_load else SCATTER_PRICE
+        return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else far
+    if axis in access.copied and 0 in strides[: shape.outer]:
+        return 1.0 / lanes
     others = (step for number, step in enumerate(strides) if number not in joined)
     is_aligned = all(step is not None and step % lanes == 0 for step in others)
     return (1.0 if is_aligned else 1.5) / lanes
+
+
+def _neighbours(shape: StageShape, strides: Strides) -> float:
+    """How many elements of a line a sum takes one after the other, along the reduction that suits that best."""
+    reduced = zip(shape.extents[shape.outer :], strides[shape.outer :], strict=True)
+    return max((min(e, max(1.0, LINE_ELEMENTS / abs(s))) for e, s in reduced if s and e), default=1.0)
 
 
 # --- what is known of a stage ---------------------------------------------------------------------------------
@@ -150,7 +169,7 @@ class Nest:
     axes: tuple[Axis, ...]
     reduction_axes: tuple[Axis, ...]
     outer: tuple[Load, ...]
-    """What is stored and loaded once per point of the axes, written as loads."""
+    """What is stored once per point of the axes, and then what is loaded so, all written as loads."""
     inner: tuple[Load, ...]
     """What is loaded at every point of the reduction."""
     is_contraction: bool
@@ -174,19 +193,19 @@ def shape_of(nest: Nest, constants: frozenset[str], is_edge: bool) -> StageShape
     axes = (*nest.axes, *nest.reduction_axes)
     numbers = {axis.sym: number for number, axis in enumerate(axes)}
     may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
-    accesses = [_access(load, numbers, False, frozenset()) for load in nest.outer]
+    accesses = [_access(load, numbers, False, NONE, NONE) for load in nest.outer]
+    accesses[0] = replace(accesses[0], is_load=False)
     for load in nest.inner:
-        is_packed = may_pack and isinstance(load.source, Buffer) and load.source.name in constants
-        accesses.append(_access(load, numbers, True, _lone_axes(load, numbers) if is_packed else frozenset()))
+        is_constant = isinstance(load.source, Buffer) and load.source.name in constants
+        lone = _lone_axes(load, numbers) if may_pack else frozenset[int]()
+        accesses.append(_access(load, numbers, True, *((lone, NONE) if is_constant else (NONE, lone))))
     extents = tuple(_nominal(axis.extent) for axis in axes)
     return StageShape(extents, len(nest.axes), nest.is_contraction, is_edge, tuple(accesses))
 
 
 def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:
-    """Axes that are an index by themselves and occur in no other: what `schedule.pack` can put innermost.
-
-    It packs constants of sums of products whose sizes are known.
-    """
+    """Axes that are an index by themselves and occur in no other: what `schedule.pack` and `copy_operand` can put
+    innermost, for sums of products whose sizes are known."""
     plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
     used = [sym for index in plain for sym in expr.symbols(index)]
     return frozenset(numbers[index] for index in plain if isinstance(index, Sym) and used.count(index) == 1)
@@ -202,16 +221,20 @@ def _is_product(scalar: Scalar) -> bool:
             return False
 
 
-def _access(load: Load, numbers: Mapping[Sym, int], is_inner: bool, packed: frozenset[int]) -> Access:
+def _access(
+    load: Load, numbers: Mapping[Sym, int], is_inner: bool, packed: frozenset[int], copied: frozenset[int]
+) -> Access:
     assert isinstance(load.source, Buffer)
     shape = tuple(map(_nominal, load.source.shape))
     steps: list[tuple[int, ...]] = []
     for index in load.indices:
         linear = _steps(index, numbers) if isinstance(index, (int, expr.Expr)) else None
         if linear is None:
-            return Access(shape, (), len(numbers), load, tuple(numbers), is_inner, packed)
+            return Access(
+                shape, (), len(numbers), load, tuple(numbers), is_inner=is_inner, packed=packed, copied=copied
+            )
         steps.append(linear)
-    return Access(shape, tuple(steps), len(numbers), is_inner=is_inner, packed=packed)
+    return Access(shape, tuple(steps), len(numbers), is_inner=is_inner, packed=packed, copied=copied)
 
 
 def _steps(index: Dim, numbers: Mapping[Sym, int]) -> tuple[int, ...] | None:

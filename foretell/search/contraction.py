@@ -13,6 +13,8 @@ from foretell.loops.axes import stands_alone, stride_along
 from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in
 from foretell.target.hardware_spec import HardwareSpec
 
+UNROLLED_POINTS = 32
+"""Sums of at most so many points are written out where neighbouring rows read the same elements."""
 LINE_BYTES = 64
 JUMP_COST = 0.5
 """What waiting for a line at every step adds to a sum, as a part of computing it."""
@@ -140,6 +142,11 @@ def _jumps(load: Load, contraction: Contraction) -> bool:
     return all(stride is None or abs(stride) * load.source.dtype.itemsize >= LINE_BYTES for stride in strides)
 
 
+def is_batch(contraction: Contraction, loop: Loop) -> bool:
+    """Whether iterations of a loop have no operand in common."""
+    return all(uses(load, loop) for load in contraction.loads)
+
+
 def uses(load: Load, loop: Loop) -> bool:
     return any(isinstance(index, expr.Expr) and loop.sym in expr.symbols(index) for index in load.indices)
 
@@ -156,6 +163,24 @@ def touched_bytes(load: Load, contraction: Contraction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """A short sum in which rows read, besides their own, elements of their neighbours."""
+
+    points: int
+    """Of the whole sum."""
+    length: int
+    """Of the sum along the rows."""
+    step: int
+    """By how much the window moves from row to row, in points of the sum."""
+    shared: int
+    """Operands that all rows and vectors share: one element each."""
+
+    def distinct(self, rows: int) -> int:
+        """Places along the rows that so many of them read."""
+        return min(rows * self.length, (rows - 1) * self.step + self.length)
+
+
+@dataclass(frozen=True, slots=True)
 class TileLoads:
     """What a step of the reduction loads: for each row, for each vector, and for each vector of each row."""
 
@@ -164,6 +189,8 @@ class TileLoads:
     by_both: int
     row_bytes: int = 0
     """How far apart rows lie in memory."""
+    window: Window | None = None
+    """What neighbouring rows have in common, if the sum is so short that all of it is written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +240,7 @@ def try_problem(contraction: Contraction, spec: HardwareSpec, constants: frozens
     vector = min(reversed(candidates), key=lambda loop: axis_cost(contraction, loop, lanes))
     rows = _row_axis(contraction, [loop for loop in contraction.outer if loop != vector], vector)
     others = tuple(loop for loop in contraction.outer if loop not in (vector, rows))
-    batch = prod(loop.extent for loop in others if all(uses(load, loop) for load in contraction.loads))
+    batch = prod(loop.extent for loop in others if is_batch(contraction, loop))
     order = sorted(contraction.reductions, key=lambda loop: -_reduction_stride(contraction, loop, vector))
     loads, operands = tile_loads(contraction, rows, vector, constants), _operands(contraction, vector, rows, batch)
     copyable = _copyable(contraction, rows, vector, constants)
@@ -243,7 +270,22 @@ def tile_loads(
         if rows is not None and on_row and not on_lane and not can_be_packed(load, rows.sym, constants):
             stride = stride_along(load.source, load.indices, rows.sym) or 0
             row_bytes = max(row_bytes, abs(stride) * load.source.dtype.itemsize)
-    return TileLoads(by_row, by_vector, by_both, row_bytes)
+    return TileLoads(by_row, by_vector, by_both, row_bytes, _window(contraction, rows, vector))
+
+
+def _window(contraction: Contraction, rows: Loop | None, vector: Loop) -> Window | None:
+    both = [load for load in contraction.loads if rows is not None and uses(load, rows) and uses(load, vector)]
+    if rows is None or len(both) != 1 or contraction.reduced > UNROLLED_POINTS:
+        return None
+    (load,) = both
+    assert isinstance(load.source, Buffer)
+    shared = sum(not uses(other, rows) and not uses(other, vector) for other in contraction.loads)
+    step = stride_along(load.source, load.indices, rows.sym)
+    for loop in contraction.reductions:
+        along = stride_along(load.source, load.indices, loop.sym)
+        if step and along and step % along == 0 and step // along < loop.extent:
+            return Window(contraction.reduced, loop.extent, step // along, shared)
+    return Window(contraction.reduced, 1, 1, shared)
 
 
 def _copyable(contraction: Contraction, rows: Loop | None, vector: Loop, constants: frozenset[str]) -> Load | None:

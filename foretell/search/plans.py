@@ -16,7 +16,7 @@ from math import gcd, prod
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.axes import stride_along
 from foretell.schedule.copy_operand import COPY_BYTES
-from foretell.search.contraction import Problem, TileLoads, uses
+from foretell.search.contraction import Problem, TileLoads, Window, uses
 from foretell.target.hardware_spec import HardwareSpec
 
 SPARE_REGISTERS = 1
@@ -24,6 +24,8 @@ SPARE_REGISTERS = 1
 WAY_BYTES = 4096
 LOAD_SHARE = 0.6
 """Of the loads that could start each cycle, those that do between multiply-adds; measured on Ice Lake."""
+STRADDLING_LOADS = 1.5
+"""What a vector counts as that begins anywhere in a line."""
 STEP_CYCLES = 0.5
 """What a step of the sum loses to its loop, whatever the tile: large ones lose less."""
 CONFLICT_CYCLES = 0.3
@@ -36,6 +38,8 @@ TLB_PAGES = 64
 """Pages whose addresses are known without a search, on all cores that we know of."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
+NEAR_PIECES = 0.25
+"""The part of a line at the end of a piece that is fetched again although it was read just before."""
 KEPT_SHARE = 0.6
 """The part of a cache that is still there when it is read again."""
 OVERLAP_LOSS = 0.2
@@ -52,11 +56,26 @@ class TileShape:
 
 def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -> float:
     """Cycles of one step of the reduction."""
+    if loads.window is not None:
+        return _window_cycles(spec, rows, vectors, loads, loads.window)
     count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
     multiply_adds = rows * vectors / spec.fma_ports
     waiting = count / (spec.load_ports * LOAD_SHARE)
     cycles = max(multiply_adds, waiting, float(spec.fma_latency_cycles)) + STEP_CYCLES
     return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
+
+
+def _window_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads, window: Window) -> float:
+    """Cycles of one step of a sum that is written out: rows share what they load as long as registers hold it.
+
+    The operands that all rows share stay in registers too, and one tile overlaps with the next: no chain is waited for.
+    """
+    kept = window.points * (window.shared + loads.by_vector * vectors)
+    carried = vectors * min(rows, window.length - 1)
+    is_held = rows * vectors + kept + carried < spec.vector_registers
+    distinct = window.distinct(rows) / window.length if is_held else rows
+    count = STRADDLING_LOADS * distinct * vectors + (0 if is_held else window.shared + loads.by_vector * vectors)
+    return max(rows * vectors / spec.fma_ports, count / (spec.load_ports * LOAD_SHARE))
 
 
 def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
@@ -220,9 +239,13 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     tiles_in_block = row_tiles / blocks
     memory = blocks * tiles_wide * (slab_first + (tiles_in_block - 1) * slab_again)
     memory += blocks * tiles_in_block * (rows_first + (tiles_wide - 1) * rows_again)
-    # What serves only one tile is read once, in whole lines.
-    lines = max(1.0, 8 * spec.caches[0].line_bytes / (shape.width * problem.contraction.bits))
-    memory += _cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
+    # What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece.
+    line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
+    is_near = (
+        operands.other_bytes * block / points <= KEPT_SHARE * spec.caches[-1 if len(spec.caches) < 2 else 1].size_bytes
+    )
+    pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
+    memory += _cycles_from(spec, pieces * operands.other_bytes, operands.other_bytes * problem.batch)
     cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
     tasks = task_count(problem, plan)
     return cycles * spec.cores * -(-tasks // spec.cores) / tasks
@@ -236,7 +259,7 @@ def task_count(problem: Problem, plan: Plan) -> int:
     if plan.copies:
         return problem.batch * copies_made(problem, shape)
     if width % shape.width:
-        return wide * others if plan.block_loop else wide
+        return wide * (others if plan.block_loop else problem.batch)
     has_row_tail = problem.row_count % shape.rows != 0
     if plan.sum_block:
         return wide * (others * problem.row_count // block_points(problem, plan))

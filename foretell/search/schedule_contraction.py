@@ -22,12 +22,19 @@ from foretell.schedule.steps import (
     Unroll,
     Vectorise,
 )
-from foretell.search.contraction import Contraction, Loop, Problem, can_be_packed, try_contraction, try_problem, uses
+from foretell.search.contraction import (
+    Contraction,
+    Loop,
+    Problem,
+    can_be_packed,
+    is_batch,
+    try_contraction,
+    try_problem,
+    uses,
+)
 from foretell.search.plans import Plan, TileShape, plan_cycles, plans
 from foretell.target.hardware_spec import HardwareSpec
 
-UNROLLED_POINTS = 16
-"""Reductions of at most so many points are written out where neighbouring rows read the same elements."""
 UNROLLED_STEPS = 4
 """Steps of other reductions that are written out: more than the loop around them costs does not pay."""
 PARALLEL_POINTS = 1 << 15
@@ -90,7 +97,8 @@ def _around(problem: Problem, plan: Plan, extents: dict[str, int]) -> tuple[list
         used = [loop.name for loop in problem.others if uses(load, loop)]
         return used, [name for name in names if name not in used], []
     if plan.block_loop not in names:
-        return [], names, []
+        apart = [loop.name for loop in problem.others if is_batch(problem.contraction, loop)]
+        return apart, [name for name in names if name not in apart], []
     last = names[-1]
     extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
     return [*names[:-1], f"{last}.o"], [f"{last}.i"], [Tile(last, plan.block)]
@@ -144,7 +152,7 @@ def _unroll_steps(problem: Problem, plan: Plan) -> list[Step]:
     """Short reductions are written out where neighbouring rows read the same elements; others a few steps at a time."""
     if not problem.reductions:
         return []
-    if problem.loads.by_both and problem.contraction.reduced <= UNROLLED_POINTS and not plan.sum_block:
+    if problem.loads.window is not None and not plan.sum_block:
         return [Unroll(loop.name) for loop in problem.reductions]
     inner = problem.reductions[-1]
     name, extent = (f"{inner.name}.i", plan.sum_block) if plan.sum_block else (inner.name, inner.extent)

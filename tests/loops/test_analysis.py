@@ -14,7 +14,7 @@ from foretell.ir.tensor_expr import Buffer, Const, Load
 from foretell.loops.analysis import Level, bytes_moved, dependences, elements_touched, flops, footprint, levels
 from foretell.loops.nodes import Block, For, Kernel, Statement, Store
 from tests.graph.build_graphs import Sketch
-from tests.loops.kernels import kernel_of
+from tests.loops.kernels import kernel_of, kernels_as_given
 
 M, N = Sym("m", 1), Sym("n", 1)
 
@@ -61,7 +61,7 @@ def test_convolution(stride: int, dilation: int) -> None:
     sketch = Sketch()
     x, w = sketch.data(2, 3, 17, 17), sketch.data(4, 3, 3, 3, name="w")
     attrs = {"strides": (stride, stride), "dilations": (dilation, dilation), "before": (0, 0), "after": (0, 0)}
-    kernel = kernel_of(sketch.graph(sketch.op("Conv", x, w, group=1, **attrs)))
+    (kernel,) = kernels_as_given(sketch.graph(sketch.op("Conv", x, w, group=1, **attrs)))
     out = (17 - 2 * dilation - 1) // stride + 1
     seen = {s * stride + k * dilation for s in range(out) for k in range(3)}
     assert flops(kernel) == 2 * 2 * 4 * out * out * 27

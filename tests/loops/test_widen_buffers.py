@@ -70,8 +70,9 @@ def test_a_convolution_stores_into_the_border_of_the_next_in_one_kernel() -> Non
     """Sum, bias and relu; slabs above and below; slabs left and right; sum and bias."""
     sketch = Sketch()
     x = sketch.op("Relu", conv(sketch, sketch.data(1, 3, 9, 9), 4))
-    kernels = kernels_of(sketch.graph(conv(sketch, x, 4, pad=1)), 4)
-    assert [kernel.name for kernel in kernels] == [*["conv_1.0.padded"] * 3, "conv_1"]
+    y = sketch.op("Sin", conv(sketch, x, 4, pad=1))
+    kernels = [kernel for kernel in kernels_of(sketch.graph(y), 4) if "inside" not in kernel.name]
+    assert [kernel.name for kernel in kernels] == [*["conv_1.0.padded"] * 3, "sin"]
     assert "sum=" in str(kernels[0]) and "max(" in str(kernels[0])
 
 

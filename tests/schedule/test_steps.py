@@ -16,6 +16,7 @@ from foretell.schedule.pack import Part, pack_array, packed_buffer
 from foretell.schedule.schedule_json import from_json, to_json
 from foretell.schedule.steps import (
     BlockSum,
+    Copy,
     Cut,
     Hold,
     Pack,
@@ -109,33 +110,41 @@ def test_a_sum_in_blocks() -> None:
     st.integers(1, 20), st.integers(1, 70), st.integers(1, 9), st.integers(1, 6), st.integers(1, 70), st.integers(1, 2)
 )
 def test_tiles_of_any_size(rows: int, columns: int, inner: int, tall: int, wide: int, threads: int) -> None:
+    """Constant operands are packed; others are copied."""
     tall, wide = min(tall, rows), min(wide, columns)
-    steps: list[Step] = [Reorder(("j", "i"))]
-    tiles, heights = ["j.i"], ["i.i"]
-    if columns % wide:
-        steps += [Cut("j", columns // wide * wide), Tile("j", wide)]
-        steps += [Reorder(("j.o", "i", "j.i")), Reorder(("i", "j.t"))]
-        tiles.append("j.t")
-    else:
-        steps += [Tile("j", wide), Reorder(("j.o", "i", "j.i"))]
+    tiles, heights = ["j.i", "j.t"] if columns % wide else ["j.i"], ["i.i"]
+    steps: list[Step] = [Reorder(("j", "i")), Tile("j", wide), *(Reorder(("i", each)) for each in tiles)]
+    copies = [Copy("b", "i", ("k", each)) for each in tiles]
+    cut: list[Step] = []
     if rows % tall:
-        steps.append(Cut("i", rows // tall * tall))
+        cut.append(Cut("i", rows // tall * tall))
         heights.append("i.t")
-    steps += [Tile("i", tall), *(Hold((height, tile)) for height in heights for tile in tiles)]
-    steps += [*map(Unroll, heights), *map(Vectorise, tiles)]
+    held: list[Step] = [Tile("i", tall), *(Hold((height, tile)) for height in heights for tile in tiles)]
+    held += [*map(Unroll, heights), *map(Vectorise, tiles)]
     parts = (Part(1, wide), Part(0), Part(1, 1, wide))
-    kernel = apply_schedule(matrix_product(rows, columns, inner), (*steps, Pack("b", parts)))
-    verify(kernel)
-    arrays = operands(rows, columns, inner)
-    packed = arrays | {kernel.reads[1].name: pack_array(arrays["b"], parts)}
-    out = run_native(kernel, packed, np.full((rows, columns), np.nan, np.float32), threads)
-    np.testing.assert_array_equal(out, arrays["a"] @ arrays["b"])
+    nest, arrays = matrix_product(rows, columns, inner), operands(rows, columns, inner)
+    for schedule in ((*steps, *cut, *held, Pack("b", parts)), (*steps, *copies, *cut, *held, Parallelise(("j.o",)))):
+        kernel = apply_schedule(nest, schedule)
+        verify(kernel)
+        packed = arrays | {kernel.reads[1].name: arrays["b"]}
+        if isinstance(schedule[-1], Pack):
+            packed[kernel.reads[1].name] = pack_array(arrays["b"], parts)
+        out = run_native(kernel, packed, np.full((rows, columns), np.nan, np.float32), threads)
+        np.testing.assert_array_equal(out, arrays["a"] @ arrays["b"])
+
+
+def test_a_copy_is_made_for_every_tile() -> None:
+    steps = (Reorder(("j", "i")), Tile("j", 4), Reorder(("i", "j.i")), Copy("b", "i", ("k", "j.i")))
+    text = str(apply_schedule(matrix_product(5, 8, 3), steps))
+    assert "%b.i: f32[3, 16] in stack" in text
+    assert "%b.i[k.c, j.i.c] = %b[k.c, j.i.c + 4*j.o]" in text
+    assert "mul(%a[i, k], %b.i[k, j.i])" in text
 
 
 @pytest.mark.parametrize(
     ("steps", "says"),
     [
-        ((Tile("i", 2),), "2 does not divide the 5 iterations of i"),
+        ((Tile("i", 6),), "the 5 iterations of i do not make a tile of 6"),
         ((Tile("x", 2),), "there is no loop x"),
         ((Cut("i", 5),), "it cannot be cut at 5"),
         ((Reorder(("i", "k")),), "not directly inside one another"),
@@ -143,6 +152,8 @@ def test_tiles_of_any_size(rows: int, columns: int, inner: int, tall: int, wide:
         ((Parallelise(("j",)),), "not the outermost"),
         ((Pack("c", (Part(0), Part(1))),), "not an operand that is only read"),
         ((Unroll("z"),), "there is no loop z"),
+        ((Copy("b", "z", ("k",)),), "there is no loop z with k inside"),
+        ((Copy("b", "i", ("k",)),), "b depends on j inside i"),
         ((BlockSum("k", ("j", "i")),), "not directly inside one another"),
         ((BlockSum("k", ("i",)),), "k is not the first loop inside i"),
     ],

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Graph
 from foretell.ir.dtypes import F32
-from foretell.loops.lower_graph import lower_graph
 from foretell.loops.nodes import Kernel
 from foretell.loops.verify import verify
 from foretell.schedule.pack import pack_array
@@ -23,6 +22,7 @@ from foretell.search.schedule_contraction import build_schedule, try_schedule
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, random_feeds
+from tests.loops.kernels import kernels_as_given
 from tests.schedule.nests import run_native
 from tests.tolerances import assert_close
 
@@ -37,6 +37,14 @@ def matrix_product(rows: int, columns: int, inner: int) -> Graph:
     sketch = Sketch()
     product = sketch.op("MatMul", sketch.data(rows, inner), sketch.weights(inner, columns))
     return sketch.graph(sketch.op("Relu", sketch.op("Add", product, sketch.weights(columns))))
+
+
+def batched_product(batch: int, rows: int, columns: int, inner: int) -> Graph:
+    """x y, neither of them constant"""
+    sketch = Sketch()
+    return sketch.graph(
+        sketch.op("MatMul", sketch.data(batch, rows, inner), sketch.data(batch, inner, columns, name="y"))
+    )
 
 
 def convolution(
@@ -58,8 +66,8 @@ def plain_nest(graph: Graph) -> Kernel | None:
         found.append(kernel)
         return None
 
-    (step,) = lower_graph(graph, lambda node: True, 16, note)
-    return found[0] if len(found) == 1 and len(getattr(step, "kernels", ())) == 1 else None
+    kernels = kernels_as_given(graph, 16, note)
+    return found[0] if len(found) == 1 and len(kernels) == 1 else None
 
 
 def check(graph: Graph, nest: Kernel, schedule: Schedule) -> None:
@@ -82,8 +90,11 @@ def check(graph: Graph, nest: Kernel, schedule: Schedule) -> None:
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     small = st.integers(1, 7)
-    if draw(st.booleans()):
+    kind = draw(st.integers(0, 2))
+    if kind == 0:
         return matrix_product(draw(st.integers(1, 37)), draw(st.integers(1, 90)), draw(st.integers(1, 24)))
+    if kind == 1:
+        return batched_product(draw(small), draw(st.integers(1, 37)), draw(st.integers(1, 90)), draw(small))
     kernel, dilation = (draw(st.integers(1, 3)), draw(st.integers(1, 3))), draw(st.integers(1, 2))
     size = tuple((extent - 1) * dilation + 1 + draw(st.integers(0, 12)) for extent in kernel)
     return convolution(
@@ -107,6 +118,8 @@ def test_every_schedule_of_the_space(graph: Graph, spec: HardwareSpec, data: st.
     if nest is None or problem is None:
         return
     plan = data.draw(st.sampled_from(list(plans(problem, spec))))
+    if problem.copyable is not None and plan.block_loop is None and not plan.sum_block:
+        plan = replace(plan, copies=data.draw(st.booleans()))  # small operands are copied for no reason
     check(graph, nest, build_schedule(problem, plan, constants))
 
 
