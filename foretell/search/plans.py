@@ -22,7 +22,7 @@ from foretell.target.hardware_spec import HardwareSpec
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 WAY_BYTES = 4096
-LOAD_SHARE = 0.6
+LOAD_SHARE = 0.5
 """Of the loads that could start each cycle, those that do between multiply-adds; measured on Ice Lake."""
 STRADDLING_LOADS = 1.5
 """What a vector counts as that begins anywhere in a line."""
