@@ -632,6 +632,8 @@ class _LoopEmitter:
             raw = self._load_one(buffer, place.base)
         elif place.vector is None and place.stride == 1:
             raw = self._load_run(buffer, place.base)
+        elif place.vector is None and place.stride == 2:
+            raw = self._load_every_second(buffer, place.base)
         else:
             raw = self._load_each(buffer, place)
         return self.scalar.from_memory(raw, buffer.dtype)
@@ -662,6 +664,28 @@ class _LoopEmitter:
         function = declare_intrinsic(self.module, "llvm.masked.load", [type, POINTER], type, types)
         size = ir.Constant(I32, buffer.dtype.itemsize)
         return self.builder.call(function, [address, size, mask, ir.Constant(type, None)])
+
+    def _load_every_second(self, buffer: Buffer, place: ir.Value) -> ir.Value:
+        """Every second element, one per lane: two runs that end where the last of them is, and their even places."""
+        assert self.lanes is not None
+        count = self.lanes.count
+        if count == 1:
+            return self._load_run(buffer, place)
+        lanes, outer = range(count), self.mask
+        halves: list[ir.Value] = []
+        for first in (0, count - 1):
+            if outer is not None:
+                mask = self.scalar.splat(outer, count)
+                none = ir.Constant(mask.type, None)
+                wanted = [(first + k) // 2 if (first + k) % 2 == 0 else count for k in lanes]
+                self.mask = self._shuffled(mask, none, wanted)
+            halves.append(self._load_run(buffer, self.builder.add(place, ir.Constant(I64, first))))
+        self.mask = outer
+        return self._shuffled(halves[0], halves[1], [2 * k if 2 * k < count else 2 * k + 1 for k in lanes])
+
+    def _shuffled(self, left: ir.Value, right: ir.Value, places: Sequence[int]) -> ir.Value:
+        order = ir.Constant(ir.VectorType(I32, len(places)), [ir.Constant(I32, place) for place in places])
+        return self.builder.shuffle_vector(left, right, order)
 
     def _load_each(self, buffer: Buffer, place: _Place) -> ir.Value:
         assert self.lanes is not None

@@ -24,6 +24,8 @@ NOMINAL_SIZE = 61
 """What an unknown dimension counts as: long, and a multiple of nothing."""
 SCATTER_PRICE = 4.0
 """What it costs to store an element on a line of its own: twice what it costs to load it."""
+EVERY_SECOND_PRICE = 3.0
+"""What a vector of every second element costs: two that straddle lines."""
 JUMP_PRICE = 0.9
 """What it adds to an element for all lanes if every step of a sum finds it on another line; measured on Ice Lake."""
 NONE: frozenset[int] = frozenset()
@@ -143,6 +145,8 @@ def _price(shape: StageShape, access: Access, strides: Strides, axis: int, joine
         return (0.5 + (JUMP_PRICE / _neighbours(shape, strides) if jumps else 0.0)) / lanes
     if axis in access.packed:
         return 1.0 / lanes
+    if stride == 2 and access.is_load:
+        return (1.0 if axis in access.copied and 0 in strides[: shape.outer] else EVERY_SECOND_PRICE) / lanes
     if stride != 1:
         far = 2.0 if access.is_load else SCATTER_PRICE
         return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else far

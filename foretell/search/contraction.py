@@ -15,6 +15,8 @@ from foretell.target.hardware_spec import HardwareSpec
 
 UNROLLED_POINTS = 32
 """Sums of at most so many points are written out where neighbouring rows read the same elements."""
+EVERY_SECOND = 2.5
+"""What a vector of every second element counts as, in loads: two of them and a shuffle."""
 LINE_BYTES = 64
 JUMP_COST = 0.5
 """What waiting for a line at every step adds to a sum, as a part of computing it."""
@@ -117,10 +119,11 @@ def can_be_packed(load: Load, sym: Sym, constants: frozenset[str]) -> bool:
 
 
 def is_vector_axis(contraction: Contraction, loop: Loop, constants: frozenset[str]) -> bool:
-    """Whether every operand is the same in all lanes, or a vector, or can be made one at compile time."""
+    """Whether every operand is the same in all lanes, or every element or every second one of a run, or can be made a
+    vector at compile time."""
     for load in contraction.loads:
         assert isinstance(load.source, Buffer)
-        is_near = stride_along(load.source, load.indices, loop.sym) in (0, 1)
+        is_near = stride_along(load.source, load.indices, loop.sym) in (0, 1, 2)
         if not is_near and not can_be_packed(load, loop.sym, constants):
             return False
     return True
@@ -184,9 +187,9 @@ class Window:
 class TileLoads:
     """What a step of the reduction loads: for each row, for each vector, and for each vector of each row."""
 
-    by_row: int
-    by_vector: int
-    by_both: int
+    by_row: float
+    by_vector: float
+    by_both: float
     row_bytes: int = 0
     """How far apart rows lie in memory."""
     window: Window | None = None
@@ -200,6 +203,8 @@ class Operands:
     vector_bytes: float
     row_bytes: float
     other_bytes: float
+    vector_loads: tuple[Load, ...] = ()
+    row_loads: tuple[Load, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +223,8 @@ class Problem:
     operands: Operands
     batch: int
     """Independent contractions: iterations of loops that every operand depends on."""
+    row_gap_bytes: int
+    """How far apart the rows of a tile are stored."""
     copyable: Load | None
     """The operand in vectors that all rows share, unless it is a constant, which is packed anyway."""
 
@@ -243,14 +250,14 @@ def try_problem(contraction: Contraction, spec: HardwareSpec, constants: frozens
     batch = prod(loop.extent for loop in others if is_batch(contraction, loop))
     order = sorted(contraction.reductions, key=lambda loop: -_reduction_stride(contraction, loop, vector))
     loads, operands = tile_loads(contraction, rows, vector, constants), _operands(contraction, vector, rows, batch)
-    copyable = _copyable(contraction, rows, vector, constants)
-    return Problem(contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch, copyable)
+    gap, copyable = _row_gap(contraction, rows), _copyable(contraction, rows, vector, constants)
+    return Problem(contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch, gap, copyable)
 
 
 def _row_axis(contraction: Contraction, others: Sequence[Loop], vector: Loop) -> Loop | None:
     """The axis along which most is shared: operands in vectors should not depend on it."""
 
-    def key(loop: Loop) -> tuple[int, bool, int]:
+    def key(loop: Loop) -> tuple[float, bool, int]:
         return tile_loads(contraction, loop, vector).by_both, loop.extent == 1, -others.index(loop)
 
     return min(others, key=key) if others else None
@@ -260,12 +267,15 @@ def tile_loads(
     contraction: Contraction, rows: Loop | None, vector: Loop, constants: frozenset[str] = frozenset()
 ) -> TileLoads:
     """Counted for one step; rows of a constant lie side by side, because it is packed so."""
-    by_row = by_vector = by_both = row_bytes = 0
+    by_row = by_vector = by_both = 0.0
+    row_bytes = 0
     for load in contraction.loads:
         assert isinstance(load.source, Buffer)
         on_row, on_lane = rows is not None and uses(load, rows), uses(load, vector)
-        by_both += on_row and on_lane
-        by_vector += on_lane and not on_row
+        is_strided = on_lane and stride_along(load.source, load.indices, vector.sym) == 2
+        price = EVERY_SECOND if is_strided and not can_be_packed(load, vector.sym, constants) else 1.0
+        by_both += price if on_row and on_lane else 0.0
+        by_vector += price if on_lane and not on_row else 0.0
         by_row += on_row and not on_lane
         if rows is not None and on_row and not on_lane and not can_be_packed(load, rows.sym, constants):
             stride = stride_along(load.source, load.indices, rows.sym) or 0
@@ -288,6 +298,13 @@ def _window(contraction: Contraction, rows: Loop | None, vector: Loop) -> Window
     return Window(contraction.reduced, 1, 1, shared)
 
 
+def _row_gap(contraction: Contraction, rows: Loop | None) -> int:
+    if rows is None:
+        return 0
+    strides = [(stride_along(buffer, indices, rows.sym) or 0, buffer) for buffer, indices in contraction.around]
+    return max((abs(stride) * buffer.dtype.itemsize for stride, buffer in strides), default=0)
+
+
 def _copyable(contraction: Contraction, rows: Loop | None, vector: Loop, constants: frozenset[str]) -> Load | None:
     """The one operand of which every tile of rows reads the same vectors, if it is read at one place only."""
     shared = [load for load in contraction.loads if uses(load, vector) and not (rows and uses(load, rows))]
@@ -298,14 +315,13 @@ def _copyable(contraction: Contraction, rows: Loop | None, vector: Loop, constan
 
 def _operands(contraction: Contraction, vector: Loop, rows: Loop | None, batch: int) -> Operands:
     """Of one batch."""
-    vectors = others = 0.0
-    total = sum(touched_bytes(load, contraction) for load in contraction.loads) / batch
-    for load in contraction.loads:
-        if uses(load, vector) and rows is not None and uses(load, rows):
-            others += touched_bytes(load, contraction) / batch
-        elif uses(load, vector):
-            vectors += touched_bytes(load, contraction) / batch
-    return Operands(vectors, total - vectors - others, others)
+    by_both = tuple(load for load in contraction.loads if rows is not None and uses(load, vector) and uses(load, rows))
+    by_vector = tuple(load for load in contraction.loads if uses(load, vector) and load not in by_both)
+    by_row = tuple(load for load in contraction.loads if not uses(load, vector))
+    vector_bytes, row_bytes, other_bytes = (
+        sum(touched_bytes(load, contraction) / batch for load in some) for some in (by_vector, by_row, by_both)
+    )
+    return Operands(vector_bytes, row_bytes, other_bytes, by_vector, by_row)
 
 
 def _reduction_stride(contraction: Contraction, loop: Loop, vector: Loop) -> float:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from foretell.ir.tensor_expr import Buffer
+from foretell.ir.tensor_expr import Buffer, Load
 from foretell.loops.axes import stride_along
 from foretell.schedule.copy_operand import COPY_BYTES
-from foretell.search.contraction import Problem, TileLoads, Window, uses
+from foretell.search.contraction import Problem, TileLoads, Window, is_batch, uses
 from foretell.target.hardware_spec import HardwareSpec
 
 SPARE_REGISTERS = 1
@@ -36,6 +36,8 @@ SCATTER_CYCLES = 8.0
 """What a step of the sum waits for vectors that lie apart: for their lines, and their pages; measured on Ice Lake."""
 TLB_PAGES = 64
 """Pages whose addresses are known without a search, on all cores that we know of."""
+PIECE_CYCLES = 30.0
+"""What it takes to begin a piece of a row of a large result, if the rows of a tile lie on different pages."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 NEAR_PIECES = 0.25
@@ -74,7 +76,9 @@ def _window_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads
     carried = vectors * min(rows, window.length - 1)
     is_held = rows * vectors + kept + carried < spec.vector_registers
     distinct = window.distinct(rows) / window.length if is_held else rows
-    count = STRADDLING_LOADS * distinct * vectors + (0 if is_held else window.shared + loads.by_vector * vectors)
+    count = STRADDLING_LOADS * loads.by_both * distinct * vectors + (
+        0 if is_held else window.shared + loads.by_vector * vectors
+    )
     return max(rows * vectors / spec.fma_ports, count / (spec.load_ports * LOAD_SHARE))
 
 
@@ -221,7 +225,9 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     compute = problem.contraction.reduced * others * step
     block = min(points, block_points(problem, plan))
     tiles_wide, row_tiles = -(-width // shape.width), others * -(-problem.row_count // shape.rows)
-    slab, tile_bytes = operands.vector_bytes / tiles_wide, operands.row_bytes / row_tiles
+    slabs = tiles_wide * _spread(problem, operands.vector_loads)
+    row_parts = -(-problem.row_count // shape.rows) * _spread(problem, operands.row_loads)
+    slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
     compute += PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
@@ -231,19 +237,21 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
         compute += steps * (SCATTER_CYCLES + 2.0 * vectors)
     elif is_scattered(problem, spec, shape.width):
         compute += tiles_wide * row_tiles * problem.contraction.reduced * SCATTER_CYCLES
+    result_bytes = problem.batch * points * width * problem.contraction.bits // 8
+    if problem.row_gap_bytes >= WAY_BYTES and result_bytes > _second_cache(spec):
+        compute += PIECE_CYCLES * points * tiles_wide
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
     slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
     slab_again = _cycles_from(spec, slab, part * (slab + tile_bytes))
     rows_first = _cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
     rows_again = _cycles_from(spec, tile_bytes, block_bytes + slab)
-    tiles_in_block = row_tiles / blocks
-    memory = blocks * tiles_wide * (slab_first + (tiles_in_block - 1) * slab_again)
-    memory += blocks * tiles_in_block * (rows_first + (tiles_wide - 1) * rows_again)
+    tiles = tiles_wide * row_tiles
+    firsts = max(slabs, blocks * tiles_wide)
+    memory = firsts * slab_first + (tiles - firsts) * slab_again
+    memory += row_parts * rows_first + (tiles - row_parts) * rows_again
     # What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece.
     line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
-    is_near = (
-        operands.other_bytes * block / points <= KEPT_SHARE * spec.caches[-1 if len(spec.caches) < 2 else 1].size_bytes
-    )
+    is_near = operands.other_bytes * block / points <= _second_cache(spec)
     pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
     memory += _cycles_from(spec, pieces * operands.other_bytes, operands.other_bytes * problem.batch)
     cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
@@ -264,6 +272,17 @@ def task_count(problem: Problem, plan: Plan) -> int:
     if plan.sum_block:
         return wide * (others * problem.row_count // block_points(problem, plan))
     return wide * others * (1 if has_row_tail else problem.row_count // shape.rows)
+
+
+def _spread(problem: Problem, loads: tuple[Load, ...]) -> int:
+    """Iterations of the other loops of a batch in each of which operands are read elsewhere."""
+    others = [loop for loop in problem.others if not is_batch(problem.contraction, loop)]
+    return prod(loop.extent for loop in others if any(uses(load, loop) for load in loads))
+
+
+def _second_cache(spec: HardwareSpec) -> float:
+    """Bytes that stay in the second cache, or in the only one."""
+    return KEPT_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
 
 
 def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
