@@ -232,6 +232,8 @@ class _LoopEmitter:
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
     linear: dict[tuple[Dim, frozenset[Sym]], _Linear | None] = field(default_factory=dict)
     """Index arithmetic that is done once, however often loops are written out."""
+    known: dict[tuple[Scalar, ir.Block, int], ir.Value] | None = None
+    """Among stores in a row, what expressions came to in a block under a mask."""
 
     @property
     def scalar(self) -> ScalarEmitter:
@@ -241,6 +243,8 @@ class _LoopEmitter:
 
     def statement(self, statement: Statement) -> None:
         match statement:
+            case Block(statements) if all(isinstance(inner, Store) for inner in statements):
+                self.stores(statements)
             case Block(statements):
                 for inner in statements:
                     self.statement(inner)
@@ -260,6 +264,16 @@ class _LoopEmitter:
             case Guard(condition, body):
                 with self.builder.if_then(self.value(condition)):
                     self.statement(body)
+
+    def stores(self, stores: Sequence[Statement]) -> None:
+        """Stores in a row: what they compute in common is computed once, until a store changes what it depends on."""
+        outer, self.known = self.known, {}
+        for store in stores:
+            assert isinstance(store, Store)
+            self.store(store.buffer, store.indices, store.value)
+            for value in [value for value in self.known if _depends(value[0], store.buffer)]:
+                del self.known[value]
+        self.known = outer
 
     def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body: Callable[[], None]) -> None:
         """for sym = begin; sym < end; sym += step"""
@@ -582,6 +596,16 @@ class _LoopEmitter:
 
     def value(self, scalar: Scalar) -> ir.Value:
         """The value of an expression: one lane if it is the same in all, else a vector."""
+        if self.known is None or not isinstance(scalar, Apply | Load):
+            return self._value(scalar)
+        key = (scalar, self.builder.block, id(self.mask))
+        found = self.known.get(key)
+        if found is None:
+            found = self._value(scalar)
+            self.known[scalar, self.builder.block, id(self.mask)] = found
+        return found
+
+    def _value(self, scalar: Scalar) -> ir.Value:
         match scalar:
             case Const(value, dtype):
                 return self.scalar.constant(value, dtype)
@@ -817,6 +841,10 @@ class _Place:
     base: ir.Value
     stride: int
     vector: ir.Value | None
+
+
+def _depends(scalar: Scalar, buffer: Buffer) -> bool:
+    return any(load.source == buffer for load in loads_in(scalar))
 
 
 def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:

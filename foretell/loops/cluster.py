@@ -32,12 +32,28 @@ def cluster_stages(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[C
     for stage in stages:
         if clusters:
             joined = (*clusters[-1].stages, stage)
-            depth = shared_depth(joined, kept)
+            depth = len(stage.axes) if _is_another_part(stage, clusters[-1]) else shared_depth(joined, kept)
             if depth:
                 clusters[-1] = Cluster(joined, depth)
                 continue
         clusters.append(Cluster((stage,), len(stage.axes)))
     return clusters
+
+
+def _is_another_part(stage: TensorStage, cluster: Cluster) -> bool:
+    """Whether a stage fills a part of the buffer that the last stage of a cluster fills, in the same loops.
+
+    What `shared_depth` would say too, without looking at all stages again: there may be many parts.
+    """
+    last = cluster.stages[-1]
+    if stage.buffer != last.buffer or cluster.depth != len(stage.axes) or len(last.axes) != cluster.depth:
+        return False
+    if any(other.reduction is not None for other in (*cluster.stages, stage)):
+        return False
+    if any(own.extent != other.extent for own, other in zip(stage.axes, last.axes, strict=True)):
+        return False
+    written = {other.buffer for other in cluster.stages}
+    return all(load.source not in written for load in loads_in(stage.body))
 
 
 def shared_depth(stages: tuple[TensorStage, ...], kept: frozenset[Buffer]) -> int:

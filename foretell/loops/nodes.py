@@ -138,43 +138,59 @@ def loads_in(scalar: Scalar) -> Iterator[Load]:
 
 
 def map_loads(scalar: Scalar, function: Callable[[Load], Scalar]) -> Scalar:
-    """The scalar with every load replaced, innermost first."""
+    """The scalar with every load replaced, innermost first; what is one object before is one after."""
+    return _mapped_loads(scalar, function, {})
+
+
+def _mapped_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: dict[int, Scalar]) -> Scalar:
+    found = done.get(id(scalar))
+    if found is not None:
+        return found
     match scalar:
         case Const() | Index():
             return scalar
         case Load(source, indices, dtype):
             mapped = tuple(
-                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function) for index in indices
+                index if isinstance(index, (int, expr.Expr)) else _mapped_loads(index, function, done)
+                for index in indices
             )
-            return function(Load(source, mapped, dtype))
+            made = function(Load(source, mapped, dtype))
         case Apply(op, arguments):
-            return Apply(op, tuple(map_loads(argument, function) for argument in arguments))
+            made = Apply(op, tuple(_mapped_loads(argument, function, done) for argument in arguments))
         case Select(condition, then, otherwise):
-            parts = (map_loads(part, function) for part in (condition, then, otherwise))
-            return Select(*parts)
+            parts = (_mapped_loads(part, function, done) for part in (condition, then, otherwise))
+            made = Select(*parts)
         case Cast(value, dtype, saturate):
-            return Cast(map_loads(value, function), dtype, saturate)
+            made = Cast(_mapped_loads(value, function, done), dtype, saturate)
+    done[id(scalar)] = made
+    return made
 
 
 def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim]) -> Scalar:
-    """The scalar with symbols of its indices replaced."""
+    """The scalar with symbols of its indices replaced; what is one object before is one after."""
+    return _substituted(scalar, bindings, {})
+
+
+def _substituted(scalar: Scalar, bindings: dict[Sym, Dim], done: dict[int, Scalar]) -> Scalar:
+    found = done.get(id(scalar))
+    if found is not None:
+        return found
     match scalar:
         case Const():
             return scalar
         case Index(value):
-            return Index(expr.substitute(value, bindings))
+            made: Scalar = Index(expr.substitute(value, bindings))
         case Load(source, indices, dtype):
-            return Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
+            made = Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
         case Apply(op, arguments):
-            return Apply(op, tuple(substitute_scalar(argument, bindings) for argument in arguments))
+            made = Apply(op, tuple(_substituted(argument, bindings, done) for argument in arguments))
         case Select(condition, then, otherwise):
-            return Select(
-                substitute_scalar(condition, bindings),
-                substitute_scalar(then, bindings),
-                substitute_scalar(otherwise, bindings),
-            )
+            parts = (_substituted(part, bindings, done) for part in (condition, then, otherwise))
+            made = Select(*parts)
         case Cast(value, dtype, saturate):
-            return Cast(substitute_scalar(value, bindings), dtype, saturate)
+            made = Cast(_substituted(value, bindings, done), dtype, saturate)
+    done[id(scalar)] = made
+    return made
 
 
 def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim]) -> Dim | Scalar:

@@ -1,0 +1,151 @@
+"""Cases by the value of an index become loops of their own, in which nobody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Op, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Load, Scalar, Select, axis_over
+from foretell.loops.nodes import substitute_index, substitute_scalar
+from foretell.loops.stages import TensorStage
+
+MOST_VALUES = 144
+"""A stage is cut into at most this many parts."""
+
+
+def split_by_value(stages: Sequence[TensorStage]) -> list[TensorStage]:
+    """Cut a stage whose body compares an index, or what remains of one, with numbers: a part for each case.
+
+    before: v[a < 2, i] = select(a == 0, x[i], x[i + 1])
+    after:  v[0, i] = x[i];   v[1, i] = x[i + 1]
+
+    before: y[i < 5] = select(i % 2 == 0, p[i // 2], q[i // 2])
+    after:  y[2*t | t < 2] = p[t];   y[2*t + 1 | t < 2] = q[t];   y[4] = p[2]
+
+    Parts of equal extents follow each other, so that they share their loops; what does not fill a whole period has
+    loops of its own. Declines for reductions, unknown extents, and when there are too many cases.
+    """
+    return [part for stage in stages for part in (_try_parts(stage) or [stage])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Some of the values of an axis: period * axis + first."""
+
+    axis: Axis
+    period: int
+    first: int
+
+    @property
+    def value(self) -> Dim:
+        return self.axis.sym * self.period + self.first if self.axis.extent != 1 else self.first
+
+
+def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
+    if stage.reduction is not None:
+        return None
+    periods: dict[Sym, int] = {}
+    for condition in _conditions(stage.body):
+        found = _try_period(condition, stage.axes)
+        if found is not None:
+            sym, period = found
+            if periods.setdefault(sym, period) != period:
+                return None
+    choices = [list(_ranges(axis, periods.get(axis.sym))) for axis in stage.axes]
+    count = 1
+    for ranges in choices:
+        count *= len(ranges)
+    if not periods or count > MOST_VALUES:
+        return None
+    parts: dict[tuple[Dim, ...], list[TensorStage]] = {}
+    for ranges in product(*choices):
+        parts.setdefault(tuple(each.axis.extent for each in ranges), []).append(_part(stage, ranges))
+    return [part for group in parts.values() for part in group]
+
+
+def _conditions(scalar: Scalar) -> Iterator[Scalar]:
+    """Conditions of the outermost selections: cases do not decide by the same index again."""
+    match scalar:
+        case Select(condition, then, otherwise):
+            yield condition
+            yield from _conditions(then)
+            yield from _conditions(otherwise)
+        case Apply(_, arguments):
+            for argument in arguments:
+                yield from _conditions(argument)
+        case Cast(value):
+            yield from _conditions(value)
+        case _:
+            return
+
+
+def _try_period(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, int] | None:
+    """The axis that an equality asks about, and after how many values the answers repeat; 0 if they do not."""
+    match condition:
+        case Apply("eq", (Index(Op("%", Sym() as sym, int() as period)), Index(int()))):
+            pass
+        case Apply("eq", (Index(Sym() as sym), Index(int()))):
+            period = 0
+        case _:
+            return None
+    axis = next((axis for axis in axes if axis.sym == sym), None)
+    return (sym, period) if axis is not None and isinstance(axis.extent, int) else None
+
+
+def _ranges(axis: Axis, period: int | None) -> Iterator[_Range]:
+    """The axis cut into values that all meet the same case."""
+    if period is None:
+        yield _Range(axis, 1, 0)
+        return
+    assert isinstance(axis.extent, int)
+    period = period or axis.extent
+    whole = axis.extent // period
+    if whole:
+        inner = axis_over(whole, f"{axis.sym.name}.{period}")
+        yield from (_Range(inner, period, first) for first in range(period))
+    last = axis_over(1, f"{axis.sym.name}.{period}e")
+    yield from (_Range(last, period, first) for first in range(whole * period, axis.extent))
+
+
+def _part(stage: TensorStage, ranges: Sequence[_Range]) -> TensorStage:
+    """The stage on some values of each axis, its conditions decided."""
+    bindings = {axis.sym: each.value for axis, each in zip(stage.axes, ranges, strict=True) if each.axis != axis}
+    place = tuple(expr.substitute(index, bindings) for index in stage.place)
+    axes = tuple(each.axis for each in ranges)
+    return replace(stage, axes=axes, place=place, body=_decided(stage.body, bindings, {}))
+
+
+def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: dict[int, Scalar]) -> Scalar:
+    """The scalar with symbols replaced; of selections that are decided by that, only the branch taken."""
+    found = done.get(id(scalar))
+    if found is not None:
+        return found
+    match scalar:
+        case Select(condition, then, otherwise):
+            asked = substitute_scalar(condition, bindings)
+            holds = _known(asked)
+            if holds is None:
+                made: Scalar = Select(asked, _decided(then, bindings, done), _decided(otherwise, bindings, done))
+            else:
+                made = _decided(then if holds else otherwise, bindings, done)
+        case Apply(op, arguments):
+            made = Apply(op, tuple(_decided(argument, bindings, done) for argument in arguments))
+        case Cast(value, dtype, saturate):
+            made = Cast(_decided(value, bindings, done), dtype, saturate)
+        case Load(source, indices, dtype):
+            made = Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
+        case _:
+            made = substitute_scalar(scalar, bindings)
+    done[id(scalar)] = made
+    return made
+
+
+def _known(condition: Scalar) -> bool | None:
+    match condition:
+        case Apply("eq", (Index(int() as left), Index(int() as right))):
+            return left == right
+        case _:
+            return None
