@@ -18,6 +18,7 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
 from foretell.loops.cluster import cluster_stages
 from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
+from foretell.loops.split_by_value import case_periods
 from foretell.loops.stages import TensorStage
 
 Layout: TypeAlias = tuple[int, ...]
@@ -105,6 +106,7 @@ class _Access:
     """Whether it happens at every point of a reduction, not once for its result."""
     packed: frozenset[int] = frozenset()
     """Axes along which it can be made contiguous beforehand."""
+    is_store: bool = False
 
     def strides(self, layout: Layout) -> Strides:
         if self.load is not None:
@@ -139,6 +141,10 @@ class _Shape:
     is_contraction: bool
     """Whether it is a sum of products."""
     accesses: tuple[_Access, ...]
+    cased: frozenset[int] = frozenset()
+    """Axes whose value chooses among cases: no vectors run along them."""
+    cases: int = 1
+    """How many cases there are in all; neighbouring ones share their loads."""
 
 
 def _cost(shape: _Shape, strides: Sequence[Strides], lanes: int) -> float:
@@ -152,13 +158,14 @@ def _cost(shape: _Shape, strides: Sequence[Strides], lanes: int) -> float:
     points, results = prod(shape.extents), prod(shape.extents[: shape.outer])
     best = float(points * len(strides))
     for axis, extent in enumerate(shape.extents):
-        if extent == 1:
+        if extent == 1 or axis in shape.cased:
             continue
         run, joined = _run(shape.extents, strides, axis, shape.outer)
         filled = run / (-(-run // lanes) * lanes) if run else 1.0
         inner = outer = 0.0
         for access, row in zip(shape.accesses, strides, strict=True):
             price = _price(access, row, axis, joined, lanes)
+            price = price if access.is_store else price / shape.cases
             inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
         if axis < shape.outer:
             total = (outer * results + inner * points) / filled
@@ -254,6 +261,8 @@ class _Nest:
     inner: tuple[Load, ...]
     """What is loaded at every point of the reduction."""
     is_contraction: bool
+    periods: Mapping[Sym, int] = field(default_factory=dict[Sym, int])
+    """How many cases the value of an axis chooses among."""
 
 
 def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
@@ -263,7 +272,7 @@ def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
     is_contraction = source.reduction == "sum" and _is_product(source.body)
     if reduction is None:
         outer, inner = ((store, *loads), ()) if stage.reduction is None else ((store,), loads)
-        return _Nest(stage.axes, stage.reduction_axes, outer, inner, is_contraction)
+        return _Nest(stage.axes, stage.reduction_axes, outer, inner, is_contraction, case_periods(stage))
     names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
     inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
     outer = (store, *(load for load in loads if load.source != reduction.buffer))
@@ -278,8 +287,12 @@ def _shape_of(nest: _Nest, constants: frozenset[str]) -> _Shape:
     for load in nest.inner:
         is_packed = may_pack and isinstance(load.source, Buffer) and load.source.name in constants
         accesses.append(_access(load, numbers, True, _lone_axes(load, numbers) if is_packed else frozenset()))
+    accesses[0] = replace(accesses[0], is_store=True)
     extents = tuple(_nominal(axis.extent) for axis in axes)
-    return _Shape(extents, len(nest.axes), nest.is_contraction, tuple(accesses))
+    cased = frozenset(numbers[sym] for sym in nest.periods)
+    return _Shape(
+        extents, len(nest.axes), nest.is_contraction, tuple(accesses), cased, prod(nest.periods.values())
+    )
 
 
 def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
@@ -44,22 +45,27 @@ class _Range:
         return self.axis.sym * self.period + self.first if self.axis.extent != 1 else self.first
 
 
-def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
-    if stage.reduction is not None:
-        return None
+def case_periods(stage: TensorStage) -> dict[Sym, int]:
+    """The axes that a stage is cut along, and after how many values the cases of each repeat; none if it stays whole."""
     periods: dict[Sym, int] = {}
+    if stage.reduction is not None:
+        return periods
     for condition in _conditions(stage.body):
         found = _try_period(condition, stage.axes)
-        if found is not None:
-            sym, period = found
-            if periods.setdefault(sym, period) != period:
-                return None
-    choices = [list(_ranges(axis, periods.get(axis.sym))) for axis in stage.axes]
-    count = 1
-    for ranges in choices:
-        count *= len(ranges)
-    if not periods or count > MOST_VALUES:
+        if found is not None and periods.setdefault(*found) != found[1]:
+            return {}
+    return periods if prod(len(ranges) for ranges in _choices(stage, periods)) <= MOST_VALUES else {}
+
+
+def _choices(stage: TensorStage, periods: dict[Sym, int]) -> list[list[_Range]]:
+    return [list(_ranges(axis, periods.get(axis.sym))) for axis in stage.axes]
+
+
+def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
+    periods = case_periods(stage)
+    if not periods:
         return None
+    choices = _choices(stage, periods)
     parts: dict[tuple[Dim, ...], list[TensorStage]] = {}
     for ranges in product(*choices):
         parts.setdefault(tuple(each.axis.extent for each in ranges), []).append(_part(stage, ranges))
@@ -83,16 +89,18 @@ def _conditions(scalar: Scalar) -> Iterator[Scalar]:
 
 
 def _try_period(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, int] | None:
-    """The axis that an equality asks about, and after how many values the answers repeat; 0 if they do not."""
+    """The axis that an equality asks about, and after how many values the answers repeat: its extent if they do not."""
     match condition:
         case Apply("eq", (Index(Op("%", Sym() as sym, int() as period)), Index(int()))):
             pass
         case Apply("eq", (Index(Sym() as sym), Index(int()))):
-            period = 0
+            period = None
         case _:
             return None
     axis = next((axis for axis in axes if axis.sym == sym), None)
-    return (sym, period) if axis is not None and isinstance(axis.extent, int) else None
+    if axis is None or not isinstance(axis.extent, int):
+        return None
+    return sym, axis.extent if period is None else period
 
 
 def _ranges(axis: Axis, period: int | None) -> Iterator[_Range]:
@@ -101,7 +109,6 @@ def _ranges(axis: Axis, period: int | None) -> Iterator[_Range]:
         yield _Range(axis, 1, 0)
         return
     assert isinstance(axis.extent, int)
-    period = period or axis.extent
     whole = axis.extent // period
     if whole:
         inner = axis_over(whole, f"{axis.sym.name}.{period}")
