@@ -243,9 +243,11 @@ class _LoopEmitter:
 
     def statement(self, statement: Statement) -> None:
         match statement:
-            case Block(statements) if all(isinstance(inner, Store) for inner in statements):
-                self.stores(statements)
             case Block(statements):
+                stores = [inner for inner in statements if isinstance(inner, Store)]
+                if len(stores) == len(statements):
+                    self.stores(stores)
+                    return
                 for inner in statements:
                     self.statement(inner)
             case For(sym, extent, "vector", body):
@@ -265,14 +267,12 @@ class _LoopEmitter:
                 with self.builder.if_then(self.value(condition)):
                     self.statement(body)
 
-    def stores(self, stores: Sequence[Statement]) -> None:
-        """Stores in a row: what they compute in common is computed once, until a store changes what it depends on."""
-        outer, self.known = self.known, {}
+    def stores(self, stores: Sequence[Store]) -> None:
+        """Stores in a row: what they compute in common is computed once, unless they read what they write."""
+        outer, read = self.known, {load.source for store in stores for load in loads_in(store.value)}
+        self.known = {} if all(store.buffer not in read for store in stores) else None
         for store in stores:
-            assert isinstance(store, Store)
             self.store(store.buffer, store.indices, store.value)
-            for value in [value for value in self.known if _depends(value[0], store.buffer)]:
-                del self.known[value]
         self.known = outer
 
     def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body: Callable[[], None]) -> None:
@@ -841,10 +841,6 @@ class _Place:
     base: ir.Value
     stride: int
     vector: ir.Value | None
-
-
-def _depends(scalar: Scalar, buffer: Buffer) -> bool:
-    return any(load.source == buffer for load in loads_in(scalar))
 
 
 def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:

@@ -22,6 +22,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Done,
     For,
     Guard,
     Kernel,
@@ -130,6 +131,8 @@ def _rows_in_outputs(stages: list[TensorStage], depth: int, kept: frozenset[Buff
 
     The output's lines are then fetched while there is much to compute, not in a loop that only waits for them.
     """
+    if all(len(stage.axes) == depth for stage in stages):
+        return stages
     for number, stage in enumerate(stages):
         last = max((n for n, other in enumerate(stages) if _reads(other, stage.buffer)), default=0)
         writer = stages[last]
@@ -171,7 +174,9 @@ def _unified(cluster: Cluster) -> tuple[list[TensorStage], int]:
     unified: list[TensorStage] = []
     for stage in cluster.stages:
         bindings: dict[Sym, Dim] = {
-            own.sym: shared.sym for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
+            own.sym: shared.sym
+            for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
+            if own.sym != shared.sym
         }
         axes = first.axes[: cluster.depth] + stage.axes[cluster.depth :]
         place = tuple(expr.substitute(index, bindings) for index in stage.place)
@@ -299,7 +304,8 @@ def _point_nest(
     places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
     bodies = [stage.body for stage in stages]
     axes, bindings = collapse(outer, places, bodies)
-    stages = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
+    done: Done = {}
+    stages = [replace(stage, body=substitute_scalar(stage.body, bindings, done)) for stage in stages]
     places = [(buffer, _substituted(place, bindings)) for buffer, place in places]
     if len(stages) == 1 and stages[0].reduction is None:
         transposed = _try_transposition(axes, replace(stages[0], place=places[0][1]), lanes)

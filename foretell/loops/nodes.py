@@ -15,7 +15,7 @@ Semantics, once for all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from foretell.ir import expr
@@ -137,12 +137,14 @@ def loads_in(scalar: Scalar) -> Iterator[Load]:
             return
 
 
-def map_loads(scalar: Scalar, function: Callable[[Load], Scalar]) -> Scalar:
-    """The scalar with every load replaced, innermost first; what is one object before is one after."""
-    return _mapped_loads(scalar, function, {})
+Done: TypeAlias = "dict[int, Scalar]"
+"""What parts of expressions became, by identity, so that what is one object before is one after: keep it only as long
+as the expressions themselves."""
 
 
-def _mapped_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: dict[int, Scalar]) -> Scalar:
+def map_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: Done | None = None) -> Scalar:
+    """The scalar with every load replaced, innermost first; expressions that share parts may share `done`."""
+    done = {} if done is None else done
     found = done.get(id(scalar))
     if found is not None:
         return found
@@ -151,27 +153,25 @@ def _mapped_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: dict
             return scalar
         case Load(source, indices, dtype):
             mapped = tuple(
-                index if isinstance(index, (int, expr.Expr)) else _mapped_loads(index, function, done)
-                for index in indices
+                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function, done) for index in indices
             )
             made = function(Load(source, mapped, dtype))
         case Apply(op, arguments):
-            made = Apply(op, tuple(_mapped_loads(argument, function, done) for argument in arguments))
+            made = Apply(op, tuple([map_loads(argument, function, done) for argument in arguments]))
         case Select(condition, then, otherwise):
-            parts = (_mapped_loads(part, function, done) for part in (condition, then, otherwise))
+            parts = (map_loads(part, function, done) for part in (condition, then, otherwise))
             made = Select(*parts)
         case Cast(value, dtype, saturate):
-            made = Cast(_mapped_loads(value, function, done), dtype, saturate)
+            made = Cast(map_loads(value, function, done), dtype, saturate)
     done[id(scalar)] = made
     return made
 
 
-def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim]) -> Scalar:
-    """The scalar with symbols of its indices replaced; what is one object before is one after."""
-    return _substituted(scalar, bindings, {})
-
-
-def _substituted(scalar: Scalar, bindings: dict[Sym, Dim], done: dict[int, Scalar]) -> Scalar:
+def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Done | None = None) -> Scalar:
+    """The scalar with symbols of its indices replaced; expressions that share parts may share `done`."""
+    if not bindings:
+        return scalar
+    done = {} if done is None else done
     found = done.get(id(scalar))
     if found is not None:
         return found
@@ -181,14 +181,14 @@ def _substituted(scalar: Scalar, bindings: dict[Sym, Dim], done: dict[int, Scala
         case Index(value):
             made: Scalar = Index(expr.substitute(value, bindings))
         case Load(source, indices, dtype):
-            made = Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
+            made = Load(source, tuple([substitute_index(index, bindings) for index in indices]), dtype)
         case Apply(op, arguments):
-            made = Apply(op, tuple(_substituted(argument, bindings, done) for argument in arguments))
+            made = Apply(op, tuple([substitute_scalar(argument, bindings, done) for argument in arguments]))
         case Select(condition, then, otherwise):
-            parts = (_substituted(part, bindings, done) for part in (condition, then, otherwise))
+            parts = (substitute_scalar(part, bindings, done) for part in (condition, then, otherwise))
             made = Select(*parts)
         case Cast(value, dtype, saturate):
-            made = Cast(_substituted(value, bindings, done), dtype, saturate)
+            made = Cast(substitute_scalar(value, bindings, done), dtype, saturate)
     done[id(scalar)] = made
     return made
 
@@ -248,38 +248,27 @@ def scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
             return scalar_symbols(value)
 
 
-def substitute_statement(statement: Statement, bindings: dict[Sym, Dim]) -> Statement:
+def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: Done | None = None) -> Statement:
     """The statement with symbols replaced everywhere."""
     if not bindings:
         return statement
+    done = {} if done is None else done
     match statement:
         case For(sym, extent, kind, body):
-            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings))
+            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings, done))
         case Store(buffer, indices, value):
-            plain = tuple(
-                expr.substitute(index, bindings)
-                if isinstance(index, (int, expr.Expr))
-                else substitute_scalar(index, bindings)
-                for index in indices
-            )
-            return Store(buffer, plain, substitute_scalar(value, bindings))
+            plain = tuple(substitute_index(index, bindings) for index in indices)
+            return Store(buffer, plain, substitute_scalar(value, bindings, done))
         case Accumulate(buffer, indices, reduction, value):
-            return Accumulate(
-                buffer,
-                tuple(expr.substitute(index, bindings) for index in indices),
-                reduction,
-                substitute_scalar(value, bindings),
-            )
+            places = tuple(expr.substitute(index, bindings) for index in indices)
+            return Accumulate(buffer, places, reduction, substitute_scalar(value, bindings, done))
         case Allocate(buffer, body):
-            return Allocate(buffer, substitute_statement(body, bindings))
+            return Allocate(buffer, substitute_statement(body, bindings, done))
         case Block(statements):
-            return Block(tuple(substitute_statement(inner, bindings) for inner in statements))
-        case _:
-            return replace(
-                statement,
-                condition=substitute_scalar(statement.condition, bindings),
-                body=substitute_statement(statement.body, bindings),
-            )
+            return Block(tuple(substitute_statement(inner, bindings, done) for inner in statements))
+        case Guard(condition, body):
+            asked = substitute_scalar(condition, bindings, done)
+            return Guard(asked, substitute_statement(body, bindings, done))
 
 
 def identity(reduction: str, dtype: DType) -> Const:

@@ -9,8 +9,8 @@ from math import prod
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
-from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Load, Scalar, Select, axis_over
-from foretell.loops.nodes import substitute_index, substitute_scalar
+from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Scalar, Select, axis_over
+from foretell.loops.nodes import Done, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage
 
 MOST_VALUES = 144
@@ -34,15 +34,16 @@ def split_by_value(stages: Sequence[TensorStage]) -> list[TensorStage]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Some of the values of an axis: period * axis + first."""
+    """Some values of an axis: period * inner + case, where case goes through `cases`."""
 
     axis: Axis
     period: int
-    first: int
+    cases: range
+    case: Sym
 
     @property
     def value(self) -> Dim:
-        return self.axis.sym * self.period + self.first if self.axis.extent != 1 else self.first
+        return self.axis.sym * self.period + self.case if self.axis.extent != 1 else self.case
 
 
 def case_periods(stage: TensorStage) -> dict[Sym, int]:
@@ -54,22 +55,20 @@ def case_periods(stage: TensorStage) -> dict[Sym, int]:
         found = _try_period(condition, stage.axes)
         if found is not None and periods.setdefault(*found) != found[1]:
             return {}
-    return periods if prod(len(ranges) for ranges in _choices(stage, periods)) <= MOST_VALUES else {}
+    counts = (sum(len(each.cases) for each in ranges) for ranges in _choices(stage, periods) if ranges)
+    return periods if prod(counts) <= MOST_VALUES else {}
 
 
 def _choices(stage: TensorStage, periods: dict[Sym, int]) -> list[list[_Range]]:
-    return [list(_ranges(axis, periods.get(axis.sym))) for axis in stage.axes]
+    return [list(_ranges(axis, periods[axis.sym])) if axis.sym in periods else [] for axis in stage.axes]
 
 
 def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
     periods = case_periods(stage)
     if not periods:
         return None
-    choices = _choices(stage, periods)
-    parts: dict[tuple[Dim, ...], list[TensorStage]] = {}
-    for ranges in product(*choices):
-        parts.setdefault(tuple(each.axis.extent for each in ranges), []).append(_part(stage, ranges))
-    return [part for group in parts.values() for part in group]
+    choices = [ranges or [None] for ranges in _choices(stage, periods)]
+    return [part for ranges in product(*choices) for part in _parts(stage, ranges)]
 
 
 def _conditions(scalar: Scalar) -> Iterator[Scalar]:
@@ -103,29 +102,31 @@ def _try_period(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, int] | No
     return sym, axis.extent if period is None else period
 
 
-def _ranges(axis: Axis, period: int | None) -> Iterator[_Range]:
-    """The axis cut into values that all meet the same case."""
-    if period is None:
-        yield _Range(axis, 1, 0)
-        return
+def _ranges(axis: Axis, period: int) -> Iterator[_Range]:
+    """Whole periods, and what is left."""
     assert isinstance(axis.extent, int)
-    whole = axis.extent // period
+    whole, name = axis.extent // period, axis.sym.name
+    case = Sym(f"{name}.case", 0, axis.extent - 1)
     if whole:
-        inner = axis_over(whole, f"{axis.sym.name}.{period}")
-        yield from (_Range(inner, period, first) for first in range(period))
-    last = axis_over(1, f"{axis.sym.name}.{period}e")
-    yield from (_Range(last, period, first) for first in range(whole * period, axis.extent))
+        yield _Range(axis_over(whole, f"{name}.{period}"), period, range(period), replace(case, hi=period - 1))
+    if axis.extent % period:
+        yield _Range(axis_over(1, f"{name}.{period}e"), period, range(whole * period, axis.extent), case)
 
 
-def _part(stage: TensorStage, ranges: Sequence[_Range]) -> TensorStage:
-    """The stage on some values of each axis, its conditions decided."""
-    bindings = {axis.sym: each.value for axis, each in zip(stage.axes, ranges, strict=True) if each.axis != axis}
+def _parts(stage: TensorStage, ranges: Sequence[_Range | None]) -> Iterator[TensorStage]:
+    """The stage on some values of each axis, one part for each case; what cases have in common is one object."""
+    cut = {axis.sym: each for axis, each in zip(stage.axes, ranges, strict=True) if each is not None}
+    bindings: dict[Sym, Dim] = {sym: each.value for sym, each in cut.items()}
+    axes = tuple(cut[axis.sym].axis if axis.sym in cut else axis for axis in stage.axes)
+    body = substitute_scalar(stage.body, bindings)
     place = tuple(expr.substitute(index, bindings) for index in stage.place)
-    axes = tuple(each.axis for each in ranges)
-    return replace(stage, axes=axes, place=place, body=_decided(stage.body, bindings, {}))
+    for values in product(*(each.cases for each in cut.values())):
+        chosen: dict[Sym, Dim] = {each.case: value for each, value in zip(cut.values(), values, strict=True)}
+        here = tuple(expr.substitute(index, chosen) for index in place)
+        yield replace(stage, axes=axes, place=here, body=_decided(body, chosen, {}))
 
 
-def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: dict[int, Scalar]) -> Scalar:
+def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done) -> Scalar:
     """The scalar with symbols replaced; of selections that are decided by that, only the branch taken."""
     found = done.get(id(scalar))
     if found is not None:
@@ -139,11 +140,13 @@ def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: dict[int, Scalar]) 
             else:
                 made = _decided(then if holds else otherwise, bindings, done)
         case Apply(op, arguments):
-            made = Apply(op, tuple(_decided(argument, bindings, done) for argument in arguments))
+            decided = tuple([_decided(argument, bindings, done) for argument in arguments])
+            same = all(new is old for new, old in zip(decided, arguments, strict=True))
+            made = scalar if same else Apply(op, decided)
         case Cast(value, dtype, saturate):
             made = Cast(_decided(value, bindings, done), dtype, saturate)
-        case Load(source, indices, dtype):
-            made = Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
+        case _ if scalar_symbols(scalar).isdisjoint(bindings):
+            made = scalar
         case _:
             made = substitute_scalar(scalar, bindings)
     done[id(scalar)] = made
