@@ -148,9 +148,9 @@ def _by_value(value: Dim, cases: Sequence[Scalar]) -> Scalar:
 
 
 def transformed(values: Mapping[Places, Scalar], matrices: Sequence[Matrix], dtype: DType) -> dict[Places, Scalar]:
-    """Each axis of a small array multiplied by its matrix, the last axis first; in row-major order."""
+    """Each axis of a small array multiplied by its matrix, the first axis first; in row-major order."""
     current = dict(values)
-    for axis in reversed(range(len(matrices))):
+    for axis in range(len(matrices)):
         rows: dict[Places, list[Scalar]] = {}
         for place in sorted(current):
             rows.setdefault(place[:axis] + place[axis + 1 :], []).append(current[place])
