@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from math import sqrt
 from typing import TypeAlias
 
 Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
@@ -57,6 +58,23 @@ def minimal_filtering(results: int, taps: int) -> Filtering:
     filters.append(_unit(taps - 1, taps))
     columns = [*(tuple(point**power for power in range(results)) for point in points), _unit(results - 1, results)]
     return Filtering(tuple(data), tuple(filters), tuple(zip(*columns, strict=True)))
+
+
+@cache
+def amplification(results: int, taps: int) -> float:
+    """How much larger the values are that F(results, taps) adds up than their sums, for data that is all alike.
+
+    Of independent values of variance 1, the root of the mean square of the greatest sum of products, each by itself,
+    against that of a result, which is the root of `taps`.
+    """
+    filtering = minimal_filtering(results, taps)
+    sizes = [_square(data) * _square(filters) for data, filters in zip(filtering.data, filtering.taps, strict=True)]
+    sums = [sum(factor**2 * size for factor, size in zip(row, sizes, strict=True)) for row in filtering.results]
+    return sqrt(max(sums) / taps)
+
+
+def _square(row: Sequence[Fraction]) -> Fraction:
+    return sum((factor**2 for factor in row), Fraction(0))
 
 
 def _plain(results: int, taps: int) -> Filtering:

@@ -290,9 +290,7 @@ def _shape_of(nest: _Nest, constants: frozenset[str]) -> _Shape:
     accesses[0] = replace(accesses[0], is_store=True)
     extents = tuple(_nominal(axis.extent) for axis in axes)
     cased = frozenset(numbers[sym] for sym in nest.periods)
-    return _Shape(
-        extents, len(nest.axes), nest.is_contraction, tuple(accesses), cased, prod(nest.periods.values())
-    )
+    return _Shape(extents, len(nest.axes), nest.is_contraction, tuple(accesses), cased, prod(nest.periods.values()))
 
 
 def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:

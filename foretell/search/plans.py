@@ -165,16 +165,16 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
     compute += PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
-    slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
-    slab_again = _cycles_from(spec, slab, part * (slab + tile_bytes))
-    rows_first = _cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
-    rows_again = _cycles_from(spec, tile_bytes, block_bytes + slab)
+    slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
+    slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
+    rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
+    rows_again = cycles_from(spec, tile_bytes, block_bytes + slab)
     tiles_in_block = row_tiles / blocks
     memory = blocks * tiles_wide * (slab_first + (tiles_in_block - 1) * slab_again)
     memory += blocks * tiles_in_block * (rows_first + (tiles_wide - 1) * rows_again)
     # What serves only one tile is read once, in whole lines.
     lines = max(1.0, 8 * spec.caches[0].line_bytes / (shape.width * problem.contraction.bits))
-    memory += _cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
+    memory += cycles_from(spec, lines * operands.other_bytes, operands.other_bytes)
     cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
     tasks = task_count(problem, plan)
     return cycles * spec.cores * -(-tasks // spec.cores) / tasks
@@ -193,7 +193,7 @@ def task_count(problem: Problem, plan: Plan) -> int:
     return wide * others * (1 if has_row_tail else problem.row_count // shape.rows)
 
 
-def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
+def cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
     """Cycles to read something again after so many bytes in all; what is still in the first cache is free."""
     for number, level in enumerate(spec.caches):
         if between_bytes <= KEPT_SHARE * level.size_bytes:

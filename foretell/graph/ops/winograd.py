@@ -12,8 +12,9 @@ the same expression.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ from foretell.graph.cook_toom import Matrix, minimal_filtering
 from foretell.graph.ops.attrs import ints_attr
 from foretell.graph.ops.contraction import pad_stage
 from foretell.graph.ops.op import Attrs, OpDef, Operands, present
-from foretell.ir.dtypes import DType
+from foretell.ir.dtypes import F32, DType
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import (
     Apply,
@@ -227,6 +228,29 @@ def _sum(terms: Sequence[Term], dtype: DType) -> Scalar:
         added = value if abs(factor) == 1 else Apply("mul", (Const(float(abs(factor)), dtype), value))
         total = Apply("add" if factor > 0 else "sub", (total, added))
     return total
+
+
+@cache
+def transform_additions(tile: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, int]:
+    """Additions, some with a product, to transform the data of one tile, and its results."""
+    matrices = [minimal_filtering(m, r) for m, r in zip(tile, kernel, strict=True)]
+    places = list(product(*(range(m + r - 1) for m, r in zip(tile, kernel, strict=True))))
+    values: dict[Places, Scalar] = {place: Index(number) for number, place in enumerate(places)}
+    data = transformed(values, [each.data for each in matrices], F32)
+    results = transformed(values, [each.results for each in matrices], F32)
+    return _additions(data.values()), _additions(results.values())
+
+
+def _additions(sums: Iterable[Scalar]) -> int:
+    """Distinct ones: what several sums have in common counts once."""
+    seen: dict[int, Scalar] = {}
+    waiting = list(sums)
+    while waiting:
+        scalar = waiting.pop()
+        if isinstance(scalar, Apply) and id(scalar) not in seen:
+            seen[id(scalar)] = scalar
+            waiting += scalar.arguments
+    return sum(isinstance(scalar, Apply) and scalar.op != "mul" for scalar in seen.values())
 
 
 WINOGRAD: dict[str, OpDef] = {
