@@ -42,7 +42,7 @@ class Filtering:
 def minimal_filtering(results: int, taps: int) -> Filtering:
     """F(results, taps); with one tap there is nothing to transform."""
     count = results + taps - 1
-    assert 1 <= results and 1 <= taps and count <= MAX_POINTS
+    assert results >= 1 and taps >= 1 and count <= MAX_POINTS
     if taps == 1 or results == 1:
         return _plain(results, taps)
     points = POINTS[: count - 1]

@@ -47,7 +47,7 @@ class _Range:
 
 
 def case_periods(stage: TensorStage) -> dict[Sym, int]:
-    """The axes that a stage is cut along, and after how many values the cases of each repeat; none if it stays whole."""
+    """The axes that a stage is cut along, and after how many values the cases of each repeat; none if it is not."""
     periods: dict[Sym, int] = {}
     if stage.reduction is not None:
         return periods

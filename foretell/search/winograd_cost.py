@@ -1,4 +1,4 @@
-"""What a convolution should cost, computed directly or in tiles by Winograd's minimal filtering; and how exact it is."""
+"""What a convolution should cost, directly or in tiles by Winograd's minimal filtering; and how exact it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDING = 2.0**-24
 GROWTH = 0.4
 """What each root of a channel adds to the error: sums of products are rounded at each step."""
 WAITING_SHARE = 0.5
-"""The part of waiting for weights, or of multiplying, that the longer of the two does not hide; measured on Ice Lake."""
+"""The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
 SPILL_CYCLES = 8.0
 """What each place of a tile costs that does not fit the registers; measured on Ice Lake."""
 CLEAR_GAIN = 0.9
