@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Index, Load, Scalar, Select
-from foretell.loops.nodes import loads_in, offset
+from foretell.loops.nodes import at_origin, loads_in, offset
 
 Access = tuple[Buffer, tuple[Dim, ...]]
 
@@ -21,7 +21,7 @@ def collapse(
     before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
     """
     bindings: dict[Sym, Dim] = {}
-    loads = list(dict.fromkeys(load for body in bodies for load in loads_in(body)))
+    loads = list(_moving_alike(bodies))
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
@@ -34,6 +34,15 @@ def collapse(
             current[position : position + 2] = [joined]
         position -= 1
     return tuple(current), bindings
+
+
+def _moving_alike(bodies: Sequence[Scalar]) -> Mapping[Load, int]:
+    """Loads that differ only by where they start as one, and how many there are."""
+    times: dict[Load, int] = {}
+    for load, count in Counter(load for body in bodies for load in loads_in(body)).items():
+        origin = at_origin(load)
+        times[origin] = times.get(origin, 0) + count
+    return times
 
 
 def join_axes(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
@@ -101,7 +110,7 @@ def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
 
 def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:
     """The axis whose vectors cost least: contiguous loads are cheap, equal ones free, others one load per lane."""
-    loads = Counter(load for body in bodies for load in loads_in(body))
+    loads = _moving_alike(bodies)
     costs = [_vector_cost(axis, stores, loads, lanes) for axis in axes]
     return min(range(len(axes)), key=lambda number: (costs[number], -number)) if axes else -1
 

@@ -7,7 +7,7 @@ how stages address their operands, and from what that costs.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, prod
@@ -17,7 +17,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
 from foretell.loops.cluster import cluster_stages
-from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
+from foretell.loops.nodes import at_origin, loads_in, map_loads, offset, substitute_scalar
 from foretell.loops.split_by_value import case_periods
 from foretell.loops.stages import TensorStage
 
@@ -107,6 +107,8 @@ class _Access:
     packed: frozenset[int] = frozenset()
     """Axes along which it can be made contiguous beforehand."""
     is_store: bool = False
+    times: int = 1
+    """How many there are that differ only by where they start."""
 
     def strides(self, layout: Layout) -> Strides:
         if self.load is not None:
@@ -165,7 +167,7 @@ def _cost(shape: _Shape, strides: Sequence[Strides], lanes: int) -> float:
         inner = outer = 0.0
         for access, row in zip(shape.accesses, strides, strict=True):
             price = _price(access, row, axis, joined, lanes)
-            price = price if access.is_store else price / shape.cases
+            price = price if access.is_store else price * access.times / shape.cases
             inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
         if axis < shape.outer:
             total = (outer * results + inner * points) / filled
@@ -263,6 +265,8 @@ class _Nest:
     is_contraction: bool
     periods: Mapping[Sym, int] = field(default_factory=dict[Sym, int])
     """How many cases the value of an axis chooses among."""
+    times: Mapping[Load, int] = field(default_factory=dict[Load, int])
+    """How often there is a load that moves like one, if not once."""
 
 
 def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
@@ -271,8 +275,10 @@ def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
     source = stage if reduction is None else reduction
     is_contraction = source.reduction == "sum" and _is_product(source.body)
     if reduction is None:
-        outer, inner = ((store, *loads), ()) if stage.reduction is None else ((store,), loads)
-        return _Nest(stage.axes, stage.reduction_axes, outer, inner, is_contraction, case_periods(stage))
+        if stage.reduction is not None:
+            return _Nest(stage.axes, stage.reduction_axes, (store,), loads, is_contraction)
+        times = Counter(map(at_origin, loads))
+        return _Nest(stage.axes, (), (store, *times), (), is_contraction, case_periods(stage), times)
     names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
     inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
     outer = (store, *(load for load in loads if load.source != reduction.buffer))
@@ -283,7 +289,9 @@ def _shape_of(nest: _Nest, constants: frozenset[str]) -> _Shape:
     axes = (*nest.axes, *nest.reduction_axes)
     numbers = {axis.sym: number for number, axis in enumerate(axes)}
     may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
-    accesses = [_access(load, numbers, False, frozenset()) for load in nest.outer]
+    accesses = [
+        replace(_access(load, numbers, False, frozenset()), times=nest.times.get(load, 1)) for load in nest.outer
+    ]
     for load in nest.inner:
         is_packed = may_pack and isinstance(load.source, Buffer) and load.source.name in constants
         accesses.append(_access(load, numbers, True, _lone_axes(load, numbers) if is_packed else frozenset()))

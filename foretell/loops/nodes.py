@@ -117,6 +117,15 @@ def offset(shape: tuple[Dim, ...], indices: tuple[Dim, ...]) -> Dim:
     return place
 
 
+def at_origin(load: Load) -> Load:
+    """The load without the constant terms of its indices: those that move alike are equal."""
+    moved = tuple(
+        0 if isinstance(index, int) else expr.without_constant(index) if isinstance(index, expr.Expr) else index
+        for index in load.indices
+    )
+    return Load(load.source, moved, load.dtype)
+
+
 def loads_in(scalar: Scalar) -> Iterator[Load]:
     """Every load of a scalar expression, those inside indices included."""
     match scalar:
