@@ -49,6 +49,7 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
+    distinct_loads,
     identity,
     loads_in,
     offset,
@@ -232,8 +233,9 @@ class _LoopEmitter:
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
     linear: dict[tuple[Dim, frozenset[Sym]], _Linear | None] = field(default_factory=dict)
     """Index arithmetic that is done once, however often loops are written out."""
-    known: dict[tuple[Scalar, ir.Block, int], ir.Value] | None = None
-    """Among stores in a row, what expressions came to in a block under a mask."""
+    known: dict[tuple[int, ir.Block], tuple[ir.Value | None, ir.Value]] | None = None
+    """Among stores in a row, the mask under which an expression, by identity, was last emitted in a block; and what
+    it came to."""
 
     @property
     def scalar(self) -> ScalarEmitter:
@@ -269,7 +271,7 @@ class _LoopEmitter:
 
     def stores(self, stores: Sequence[Store]) -> None:
         """Stores in a row: what they compute in common is computed once, unless they read what they write."""
-        outer, read = self.known, {load.source for store in stores for load in loads_in(store.value)}
+        outer, read = self.known, {load.source for load in distinct_loads(store.value for store in stores)}
         self.known = {} if all(store.buffer not in read for store in stores) else None
         for store in stores:
             self.store(store.buffer, store.indices, store.value)
@@ -598,12 +600,12 @@ class _LoopEmitter:
         """The value of an expression: one lane if it is the same in all, else a vector."""
         if self.known is None or not isinstance(scalar, Apply | Load):
             return self._value(scalar)
-        key = (scalar, self.builder.block, id(self.mask))
-        found = self.known.get(key)
-        if found is None:
-            found = self._value(scalar)
-            self.known[scalar, self.builder.block, id(self.mask)] = found
-        return found
+        found = self.known.get((id(scalar), self.builder.block))
+        if found is not None and found[0] is self.mask:
+            return found[1]
+        value = self._value(scalar)
+        self.known[id(scalar), self.builder.block] = (self.mask, value)
+        return value
 
     def _value(self, scalar: Scalar) -> ir.Value:
         match scalar:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Index, Load, Scalar, Select
-from foretell.loops.nodes import at_origin, loads_in, offset
+from foretell.loops.nodes import at_origin, distinct_loads, offset
 
 Access = tuple[Buffer, tuple[Dim, ...]]
 
@@ -38,11 +38,7 @@ def collapse(
 
 def _moving_alike(bodies: Sequence[Scalar]) -> Mapping[Load, int]:
     """Loads that differ only by where they start as one, and how many there are."""
-    times: dict[Load, int] = {}
-    for load, count in Counter(load for body in bodies for load in loads_in(body)).items():
-        origin = at_origin(load)
-        times[origin] = times.get(origin, 0) + count
-    return times
+    return Counter(map(at_origin, distinct_loads(bodies)))
 
 
 def join_axes(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:

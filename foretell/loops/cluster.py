@@ -8,7 +8,7 @@ from math import prod
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
-from foretell.loops.nodes import loads_in, scalar_symbols
+from foretell.loops.nodes import distinct_loads, loads_in, scalar_symbols
 from foretell.loops.stages import TensorStage, is_sum_of_products
 
 STACK_BYTES = 64 << 10
@@ -53,7 +53,7 @@ def _is_another_part(stage: TensorStage, cluster: Cluster) -> bool:
     if any(own.extent != other.extent for own, other in zip(stage.axes, last.axes, strict=True)):
         return False
     written = {other.buffer for other in cluster.stages}
-    return all(load.source not in written for load in loads_in(stage.body))
+    return all(load.source not in written for load in distinct_loads([stage.body]))
 
 
 def shared_depth(stages: tuple[TensorStage, ...], kept: frozenset[Buffer]) -> int:

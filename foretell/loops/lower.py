@@ -28,6 +28,7 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
+    distinct_loads,
     identity,
     loads_in,
     map_loads,
@@ -70,7 +71,7 @@ def lower(
         load.source
         for number, cluster in enumerate(clusters)
         for stage in cluster.stages
-        for load in loads_in(stage.body)
+        for load in distinct_loads([stage.body])
         if isinstance(load.source, Buffer) and home.get(load.source, number) != number
     }
     empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
@@ -102,7 +103,7 @@ def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Sched
 
 
 def _kernel(stages: Sequence[TensorStage], statement: Statement) -> Kernel:
-    reads = {load.source: None for stage in stages for load in loads_in(stage.body)}
+    reads = {load.source: None for stage in stages for load in reversed(distinct_loads([stage.body]))}
     tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
     writes = tuple(dict.fromkeys(stage.buffer for stage in stages if stage.buffer.scope == "table"))
     read_only = tuple(buffer for buffer in tables if buffer not in writes)
@@ -192,6 +193,8 @@ def _local_buffer(stage: TensorStage, depth: int) -> Buffer:
 
 def _with_locals(stage: TensorStage, locals_: dict[Buffer, Buffer], depth: int) -> TensorStage:
     """Loads and the target with shared axes dropped where the buffer is local to the nest."""
+    if not locals_:
+        return stage
 
     def local(load: Load) -> Scalar:
         assert isinstance(load.source, Buffer)

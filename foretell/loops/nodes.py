@@ -14,7 +14,7 @@ Semantics, once for all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -144,6 +144,31 @@ def loads_in(scalar: Scalar) -> Iterator[Load]:
             yield from loads_in(value)
         case Const() | Index():
             return
+
+
+def distinct_loads(scalars: Iterable[Scalar]) -> list[Load]:
+    """The loads of expressions that may share parts, each object once."""
+    seen: dict[int, Scalar] = {}
+    found: list[Load] = []
+    waiting = list(scalars)
+    while waiting:
+        scalar = waiting.pop()
+        if id(scalar) in seen:
+            continue
+        seen[id(scalar)] = scalar
+        match scalar:
+            case Load(_, indices):
+                found.append(scalar)
+                waiting += [index for index in indices if not isinstance(index, (int, expr.Expr))]
+            case Apply(_, arguments):
+                waiting += arguments
+            case Select(condition, then, otherwise):
+                waiting += (condition, then, otherwise)
+            case Cast(value):
+                waiting.append(value)
+            case Const() | Index():
+                pass
+    return found
 
 
 Done: TypeAlias = "dict[int, Scalar]"

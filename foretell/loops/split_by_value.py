@@ -120,10 +120,38 @@ def _parts(stage: TensorStage, ranges: Sequence[_Range | None]) -> Iterator[Tens
     axes = tuple(cut[axis.sym].axis if axis.sym in cut else axis for axis in stage.axes)
     body = substitute_scalar(stage.body, bindings)
     place = tuple(expr.substitute(index, bindings) for index in stage.place)
+    fixed = _without_symbols(body, frozenset(each.case for each in cut.values()))
     for values in product(*(each.cases for each in cut.values())):
         chosen: dict[Sym, Dim] = {each.case: value for each, value in zip(cut.values(), values, strict=True)}
         here = tuple(expr.substitute(index, chosen) for index in place)
-        yield replace(stage, axes=axes, place=here, body=_decided(body, chosen, {}))
+        yield replace(stage, axes=axes, place=here, body=_decided(body, chosen, dict(fixed)))
+
+
+def _without_symbols(scalar: Scalar, symbols: frozenset[Sym]) -> Done:
+    """The parts of an expression that mention none of the symbols, by identity."""
+    found: Done = {}
+    seen: set[int] = set()
+
+    def visit(part: Scalar) -> bool:
+        if id(part) not in seen:
+            seen.add(id(part))
+            match part:
+                case Apply(_, arguments):
+                    inner = [visit(argument) for argument in arguments]
+                    is_fixed = all(inner)
+                case Select(condition, then, otherwise):
+                    inner = [visit(each) for each in (condition, then, otherwise)]
+                    is_fixed = all(inner)
+                case Cast(value):
+                    is_fixed = visit(value)
+                case _:
+                    is_fixed = scalar_symbols(part).isdisjoint(symbols)
+            if is_fixed:
+                found[id(part)] = part
+        return id(part) in found
+
+    visit(scalar)
+    return found
 
 
 def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done) -> Scalar:

@@ -43,30 +43,25 @@ def tiled(graph: Graph, results: int) -> Graph:
     return use_winograd(graph, lambda convolution: results)
 
 
-def check(graph: Graph, results: int, *, in_code: bool = True) -> None:
+def check(graph: Graph, results: int) -> None:
     """Evaluated and compiled, tiles agree with the convolution within what F(6, 3) amplifies rounding by."""
     after, feeds = tiled(graph, results), random_feeds(graph)
     assert "Conv" not in operators(after)
     expected = evaluate(graph, feeds)
-    found = [evaluate(after, feeds)]
-    found += [link_program(after, TARGET, threads).run(feeds) for threads in (1, 2)] if in_code else []
-    for each in found:
+    for each in (evaluate(after, feeds), link_program(after, TARGET, 2).run(feeds)):
         for name, array in expected.items():
             assert_close(each[name], array, F32, terms=1 << 12, scale=1.0)
 
 
-@pytest.mark.parametrize("results", [2, 3, 4, 5, 6])
-@pytest.mark.parametrize("pads", PADS)
-@pytest.mark.parametrize("size", [(3, 5), (14, 7), (2, 13)], ids=str)
+@pytest.mark.parametrize("results", [2, 3, 4, 6])
+@pytest.mark.parametrize(("size", "pads"), [((3, 5), "none"), ((14, 7), "same"), ((2, 13), "uneven"), ((5, 4), "same")])
 def test_awkward_sizes(size: tuple[int, int], pads: str, results: int) -> None:
     sketch = Sketch()
-    height, width = (max(extent, 3) if pads == "none" else extent for extent in size)
-    y = conv(sketch, sketch.data(2, 3, height, width), 17, pads=PADS[pads])
-    check(sketch.graph(y), results)
+    check(sketch.graph(conv(sketch, sketch.data(2, 3, *size), 17, pads=PADS[pads])), results)
 
 
 @pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (1, 17), (17, 1), (17, 3), (3, 16), (32, 32)])
-@pytest.mark.parametrize("results", [2, 4, 6])
+@pytest.mark.parametrize("results", [2, 4])
 def test_awkward_channels(results: int, channels: int, outputs: int) -> None:
     sketch = Sketch()
     check(sketch.graph(conv(sketch, sketch.data(1, channels, 7, 9), outputs)), results)
@@ -103,16 +98,14 @@ def with_readers(case: str) -> Graph:
             return sketch.graph(sketch.op("Add", sketch.op("Exp", y), conv(sketch, y, 8)), sketch.op("Sigmoid", y))
         case "another convolution":
             return sketch.graph(conv(sketch, sketch.op("Relu", y), 3))
-        case "channels last":
+        case _:
+            assert case == "channels last"
             moved = sketch.op("Transpose", sketch.data(1, 9, 10, 8, name="m"), perm=(0, 3, 1, 2))
             return sketch.graph(sketch.op("Transpose", conv(sketch, moved, 8), perm=(0, 2, 3, 1)))
-        case _:
-            assert case == "a slice"
-            return sketch.graph(sketch.op("Slice", y, starts=(0, 0, 1, 2), steps=(1, 1, 2, 1), shape=(1, 8, 4, 5)))
 
 
 @pytest.mark.parametrize("case", ["relu", "residual", "several", "another convolution", "channels last"])
-@pytest.mark.parametrize("results", [3, 4, 6])
+@pytest.mark.parametrize("results", [2, 4])
 def test_with_what_reads_it(case: str, results: int) -> None:
     check(with_readers(case), results)
 
@@ -124,14 +117,13 @@ def test_golden() -> None:
     assert "\n".join(lines) == text(
         """
         graph test(%x: f32[1, 2, 5, 5]) {
-        %winograd_input
+        %winogradinput: f32[16, 1, 2, 2, 2] = WinogradInput(%x) {tile=(2, 2), kernel=(3, 3), shape=(3, 3), before=(0, 0)}
+        %matmul: f32[16, 1, 2, 2, 1] = MatMul(%winogradinput, %c)
+        %winogradoutput: f32[1, 1, 3, 3] = WinogradOutput(%matmul, %w_1) {tile=(2, 2), kernel=(3, 3), shape=(3, 3)}
+        return y0=%winogradoutput
+        }
         """
-    ) or operators(graph) == OPS
-    assert [value.shape for node in graph.nodes for value in node.outputs] == [
-        (16, 1, 2, 2, 2),
-        (16, 1, 2, 2, 1),
-        (1, 1, 3, 3),
-    ]
+    )
 
 
 @pytest.mark.parametrize(
