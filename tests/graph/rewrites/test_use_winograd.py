@@ -21,6 +21,16 @@ OPS = ["WinogradInput", "MatMul", "WinogradOutput"]
 PADS = {"none": (0, 0, 0, 0), "same": (1, 1, 1, 1), "uneven": (2, 0, 0, 1)}
 
 
+GOLDEN = """
+    graph test(%x: f32[1, 2, 5, 5]) {
+    %winogradinput: f32[16, 1, 2, 2, 2] = WinogradInput(%x) {tile=(2, 2), kernel=(3, 3), shape=(3, 3), before=(0, 0)}
+    %matmul: f32[16, 1, 2, 2, 1] = MatMul(%winogradinput, %c)
+    %winogradoutput: f32[1, 1, 3, 3] = WinogradOutput(%matmul, %w_1) {tile=(2, 2), kernel=(3, 3), shape=(3, 3)}
+    return y0=%winogradoutput
+    }
+"""
+
+
 def conv(
     sketch: Sketch, x: Value, outputs: int, kernel: tuple[int, ...] = (3, 3), pads: tuple[int, ...] = (1,) * 4
 ) -> Value:
@@ -114,16 +124,7 @@ def test_golden() -> None:
     sketch = Sketch()
     graph = tiled(sketch.graph(conv(sketch, sketch.data(1, 2, 5, 5), 1, pads=(0,) * 4)), 2)
     lines = [line.strip() for line in str(graph).splitlines() if "constant" not in line]
-    assert "\n".join(lines) == text(
-        """
-        graph test(%x: f32[1, 2, 5, 5]) {
-        %winogradinput: f32[16, 1, 2, 2, 2] = WinogradInput(%x) {tile=(2, 2), kernel=(3, 3), shape=(3, 3), before=(0, 0)}
-        %matmul: f32[16, 1, 2, 2, 1] = MatMul(%winogradinput, %c)
-        %winogradoutput: f32[1, 1, 3, 3] = WinogradOutput(%matmul, %w_1) {tile=(2, 2), kernel=(3, 3), shape=(3, 3)}
-        return y0=%winogradoutput
-        }
-        """
-    )
+    assert "\n".join(lines) == text(GOLDEN)
 
 
 @pytest.mark.parametrize(
