@@ -16,9 +16,9 @@ from typing import TypeAlias
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
+from foretell.loops.cases import case_periods
 from foretell.loops.cluster import cluster_stages
 from foretell.loops.nodes import at_origin, loads_in, map_loads, offset, substitute_scalar
-from foretell.loops.split_by_value import case_periods
 from foretell.loops.stages import TensorStage
 
 Layout: TypeAlias = tuple[int, ...]
@@ -278,7 +278,7 @@ def _nest(stage: TensorStage, reduction: TensorStage | None) -> _Nest:
         if stage.reduction is not None:
             return _Nest(stage.axes, stage.reduction_axes, (store,), loads, is_contraction)
         times = Counter(map(at_origin, loads))
-        return _Nest(stage.axes, (), (store, *times), (), is_contraction, case_periods(stage), times)
+        return _Nest(stage.axes, (), (store, *times), (), is_contraction, case_periods(stage.body, stage.axes), times)
     names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
     inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
     outer = (store, *(load for load in loads if load.source != reduction.buffer))

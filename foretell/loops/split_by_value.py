@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 
 from foretell.ir import expr
-from foretell.ir.expr import Dim, Op, Sym
+from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Scalar, Select, axis_over
+from foretell.loops.cases import case_periods
 from foretell.loops.nodes import Done, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage
-
-MOST_VALUES = 144
-"""A stage is cut into at most this many parts."""
 
 
 def split_by_value(stages: Sequence[TensorStage]) -> list[TensorStage]:
@@ -46,60 +43,12 @@ class _Range:
         return self.axis.sym * self.period + self.case if self.axis.extent != 1 else self.case
 
 
-def case_periods(stage: TensorStage) -> dict[Sym, int]:
-    """The axes that a stage is cut along, and after how many values the cases of each repeat; none if it is not."""
-    periods: dict[Sym, int] = {}
-    if stage.reduction is not None:
-        return periods
-    for condition in _conditions(stage.body):
-        found = _try_period(condition, stage.axes)
-        if found is not None and periods.setdefault(*found) != found[1]:
-            return {}
-    counts = (sum(len(each.cases) for each in ranges) for ranges in _choices(stage, periods) if ranges)
-    return periods if prod(counts) <= MOST_VALUES else {}
-
-
-def _choices(stage: TensorStage, periods: dict[Sym, int]) -> list[list[_Range]]:
-    return [list(_ranges(axis, periods[axis.sym])) if axis.sym in periods else [] for axis in stage.axes]
-
-
 def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
-    periods = case_periods(stage)
+    periods = case_periods(stage.body, stage.axes) if stage.reduction is None else {}
     if not periods:
         return None
-    choices = [ranges or [None] for ranges in _choices(stage, periods)]
+    choices = [list(_ranges(axis, periods[axis.sym])) if axis.sym in periods else [None] for axis in stage.axes]
     return [part for ranges in product(*choices) for part in _parts(stage, ranges)]
-
-
-def _conditions(scalar: Scalar) -> Iterator[Scalar]:
-    """Conditions of the outermost selections: cases do not decide by the same index again."""
-    match scalar:
-        case Select(condition, then, otherwise):
-            yield condition
-            yield from _conditions(then)
-            yield from _conditions(otherwise)
-        case Apply(_, arguments):
-            for argument in arguments:
-                yield from _conditions(argument)
-        case Cast(value):
-            yield from _conditions(value)
-        case _:
-            return
-
-
-def _try_period(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, int] | None:
-    """The axis that an equality asks about, and after how many values the answers repeat: its extent if they do not."""
-    match condition:
-        case Apply("eq", (Index(Op("%", Sym() as sym, int() as period)), Index(int()))):
-            pass
-        case Apply("eq", (Index(Sym() as sym), Index(int()))):
-            period = None
-        case _:
-            return None
-    axis = next((axis for axis in axes if axis.sym == sym), None)
-    if axis is None or not isinstance(axis.extent, int):
-        return None
-    return sym, axis.extent if period is None else period
 
 
 def _ranges(axis: Axis, period: int) -> Iterator[_Range]:

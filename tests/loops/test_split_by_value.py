@@ -10,10 +10,11 @@ import pytest
 from foretell.ir.dtypes import F32
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar, Select, axis_over
+from foretell.loops.cases import MOST_CASES, case_periods
 from foretell.loops.cluster import cluster_stages
 from foretell.loops.interpret import interpret
 from foretell.loops.lower import lower
-from foretell.loops.split_by_value import MOST_VALUES, case_periods, split_by_value
+from foretell.loops.split_by_value import split_by_value
 from foretell.loops.stages import TensorStage
 from foretell.loops.verify import verify
 from tests.graph.build_graphs import text
@@ -109,15 +110,18 @@ def declined(case: str) -> TensorStage:
             return stage((n,), choice(n.sym % 2, [load(0), load(1)]))
         case "two periods":
             return stage((i,), choice(i.sym % 2, [load(0), choice(i.sym % 3, [load(1), load(2), load(3)])]))
+        case "one value":
+            return stage((i,), Select(Apply("eq", (Index(i.sym), Index(3))), load(0), load(1)))
         case _:
             assert case == "many values"
-            long = axis_over(MOST_VALUES + 1, "i")
-            return stage((long,), Select(Apply("eq", (Index(long.sym), Index(3))), load(0), load(1)))
+            long = axis_over(MOST_CASES + 1, "i")
+            return stage((long,), choice(long.sym, [load(number % 64) for number in range(MOST_CASES + 1)]))
 
 
 @pytest.mark.parametrize(
-    "case", ["no condition", "an order", "a reduction", "an unknown extent", "two periods", "many values"]
+    "case", ["no condition", "an order", "a reduction", "an unknown extent", "two periods", "one value", "many values"]
 )
 def test_declines(case: str) -> None:
     whole = declined(case)
-    assert split_by_value([whole]) == [whole] and case_periods(whole) == {}
+    assert split_by_value([whole]) == [whole]
+    assert case == "a reduction" or case_periods(whole.body, whole.axes) == {}

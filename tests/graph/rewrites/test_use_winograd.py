@@ -14,6 +14,7 @@ from foretell.ir.expr import Dim, Sym
 from foretell.link_program import link_program
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, check_declines, operators, random_feeds, text
+from tests.loops.image_graphs import pool
 from tests.tolerances import assert_close
 
 TARGET = resolve_target("native")
@@ -108,13 +109,17 @@ def with_readers(case: str) -> Graph:
             return sketch.graph(sketch.op("Add", sketch.op("Exp", y), conv(sketch, y, 8)), sketch.op("Sigmoid", y))
         case "another convolution":
             return sketch.graph(conv(sketch, sketch.op("Relu", y), 3))
+        case "a pool":
+            return sketch.graph(pool(sketch, "MaxPool", y, 2, stride=2))
+        case "a slice":
+            return sketch.graph(sketch.op("Slice", y, starts=(0, 0, 1, 0), steps=(1, 1, 1, 1), shape=(1, 8, 8, 10)))
         case _:
             assert case == "channels last"
             moved = sketch.op("Transpose", sketch.data(1, 9, 10, 8, name="m"), perm=(0, 3, 1, 2))
             return sketch.graph(sketch.op("Transpose", conv(sketch, moved, 8), perm=(0, 2, 3, 1)))
 
 
-@pytest.mark.parametrize("case", ["relu", "residual", "several", "another convolution", "channels last"])
+@pytest.mark.parametrize("case", ["relu", "residual", "several", "another convolution", "channels last", "a pool", "a slice"])
 @pytest.mark.parametrize("results", [2, 4])
 def test_with_what_reads_it(case: str, results: int) -> None:
     check(with_readers(case), results)
