@@ -119,7 +119,9 @@ def with_readers(case: str) -> Graph:
             return sketch.graph(sketch.op("Transpose", conv(sketch, moved, 8), perm=(0, 2, 3, 1)))
 
 
-@pytest.mark.parametrize("case", ["relu", "residual", "several", "another convolution", "channels last", "a pool", "a slice"])
+@pytest.mark.parametrize(
+    "case", ["relu", "residual", "several", "another convolution", "channels last", "a pool", "a slice"]
+)
 @pytest.mark.parametrize("results", [2, 4])
 def test_with_what_reads_it(case: str, results: int) -> None:
     check(with_readers(case), results)
