@@ -1,8 +1,9 @@
 """The pipeline, one line per step: read this first.
 
-import_model   ONNX file -> graph of canonical operators     (frontend/)
-simplify       graph -> smaller graph, same results           (graph/rewrites/)
-link_program   graph -> loop nests -> machine code -> model   (loops/, codegen/, runtime/)
+import_model        ONNX file -> graph of canonical operators     (frontend/)
+simplify            graph -> smaller graph, same results           (graph/rewrites/)
+choose_algorithms   graph -> convolutions in their fastest form    (search/)
+link_program        graph -> loop nests -> machine code -> model   (loops/, codegen/, runtime/)
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from foretell.graph.simplify import simplify
 from foretell.link_program import is_native, link_program, lower_program
 from foretell.runtime.session import CompiledModel
 from foretell.runtime.specialise import Specialiser
-from foretell.support.errors import NotNative
-from foretell.support.limits import DEFAULT_LIMITS, Limits
+from foretell.search.choose_algorithms import choose_algorithms
+from foretell.support.errors import NotNative, UsageError
+from foretell.support.limits import DEFAULT_LIMITS, DEFAULT_WINOGRAD_ERROR, Limits
 from foretell.support.progress import Steps
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import resolve_target
 from foretell.target.threads import default_threads
 
-__all__ = ["compile", "import_model", "link_program", "lower_program", "simplify"]
+__all__ = ["choose_algorithms", "compile", "import_model", "link_program", "lower_program", "simplify"]
 
 
 def compile(
@@ -37,6 +39,7 @@ def compile(
     shapes: Shapes | None = None,
     values: Values | None = None,
     native_only: bool = False,
+    winograd_error: float = DEFAULT_WINOGRAD_ERROR,
     limits: Limits = DEFAULT_LIMITS,
     progress: Steps | None = None,
     times: StageTimes | None = None,
@@ -47,14 +50,18 @@ def compile(
     inputs; `times` learns how long each stage took. What has no native code runs on the reference of the onnx package
     and is warned of; `native_only` refuses it. Where small inputs tell what an operator needs to know (axes, sizes),
     the model is compiled again, natively, for the values that it is called with.
+
+    Convolutions may be computed by Winograd's minimal filtering, if the error to expect, relative to a layer's greatest
+    result, is at most `winograd_error`; 0 forbids it.
     """
+    _check_error(winograd_error)
     resolved = resolve_target(target)
     times = StageTimes() if times is None else times
     with times.measure("import"):
         stored = source if isinstance(source, StoredModel) else read_onnx(source, limits)
         imported = _import(stored, shapes, values, limits, progress)
     with times.measure("simplify"):
-        graph = simplify(imported.require_graph())
+        graph = choose_algorithms(simplify(imported.require_graph()), resolved.spec, winograd_error)
     slow = reference_operators(graph)
     specialising = imported.specialising if slow else ()
     if slow and not specialising:
@@ -64,12 +71,29 @@ def compile(
     model = link_program(graph, resolved, default_threads() if threads is None else threads, times)
     if specialising:
         again = partial(
-            compile, stored, target=target, threads=threads, shapes=shapes, native_only=native_only, limits=limits
+            compile,
+            stored,
+            target=target,
+            threads=threads,
+            shapes=shapes,
+            native_only=native_only,
+            winograd_error=winograd_error,
+            limits=limits,
         )
         model.specialiser = Specialiser(
             model.inputs, specialising, lambda found: again(values={**(values or {}), **found})
         )
     return model
+
+
+def _check_error(winograd_error: float) -> None:
+    if not winograd_error >= 0:
+        raise UsageError(
+            "the error allowed to Winograd's minimal filtering is no number that errors can stay below",
+            expected="0, which forbids it, or more",
+            got=str(winograd_error),
+            hint="leave winograd_error out",
+        )
 
 
 def import_model(

@@ -9,6 +9,7 @@ import typer
 
 from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Threads, Verbose
 from foretell.cli.output import Output
+from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 
 
 def compile_command(
@@ -20,6 +21,14 @@ def compile_command(
     target: Target = "native",
     threads: Threads = None,
     shape: Shapes = None,
+    winograd_error: Annotated[
+        float,
+        typer.Option(
+            metavar="FRACTION",
+            min=0,
+            help="Error that a convolution computed by Winograd's method may have, of its greatest result; 0: none is.",
+        ),
+    ] = DEFAULT_WINOGRAD_ERROR,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -34,7 +43,15 @@ def compile_command(
     path = model.with_suffix(".foretell") if to is None else to
     shapes = parse_shapes(shape or ())
     with output.progress() as progress:
-        made = compile(model, target=target, threads=threads, shapes=shapes, progress=progress, times=times)
+        made = compile(
+            model,
+            target=target,
+            threads=threads,
+            shapes=shapes,
+            winograd_error=winograd_error,
+            progress=progress,
+            times=times,
+        )
         progress.step("save", str(path))
         with times.measure("save"):
             made.save(path)

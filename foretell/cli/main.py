@@ -74,7 +74,7 @@ def explain(
 ) -> None:
     """Print the simplified graph, operator by operator, and the passes that made it; or its kernels."""
     from foretell.cli.inputs import parse_shapes
-    from foretell.compiler import import_model, simplify
+    from foretell.compiler import choose_algorithms, import_model, simplify
     from foretell.report.kernels import describe_kernels, kernels_table
     from foretell.report.passes import passes_json, passes_table, summarise_passes
     from foretell.support.trace import Trace
@@ -87,9 +87,11 @@ def explain(
         progress.step("import", str(model))
         graph = trace.start("import", lambda: import_model(model, shapes=shapes))
         progress.step("simplify", f"{len(graph.nodes)} nodes")
+        resolved = resolve_target(target)
         graph = simplify(graph, trace=trace)
+        graph = trace.run("choose_algorithms", lambda before: choose_algorithms(before, resolved.spec), graph)
     if kernels:
-        found = describe_kernels(graph, resolve_target(target))
+        found = describe_kernels(graph, resolved)
         output.show(kernels_table(found), facts={"kernels": [kernel.to_json() for kernel in found]})
         return
     shown = str(graph if after is None else trace.after(after))

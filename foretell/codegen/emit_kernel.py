@@ -49,6 +49,7 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
+    distinct_loads,
     identity,
     loads_in,
     offset,
@@ -232,6 +233,9 @@ class _LoopEmitter:
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
     linear: dict[tuple[Dim, frozenset[Sym]], _Linear | None] = field(default_factory=dict)
     """Index arithmetic that is done once, however often loops are written out."""
+    known: dict[tuple[int, ir.Block], tuple[ir.Value | None, ir.Value]] | None = None
+    """Among stores in a row, the mask under which an expression, by identity, was last emitted in a block; and what
+    it came to."""
 
     @property
     def scalar(self) -> ScalarEmitter:
@@ -242,6 +246,10 @@ class _LoopEmitter:
     def statement(self, statement: Statement) -> None:
         match statement:
             case Block(statements):
+                stores = [inner for inner in statements if isinstance(inner, Store)]
+                if len(stores) == len(statements):
+                    self.stores(stores)
+                    return
                 for inner in statements:
                     self.statement(inner)
             case For(sym, extent, "vector", body):
@@ -260,6 +268,14 @@ class _LoopEmitter:
             case Guard(condition, body):
                 with self.builder.if_then(self.value(condition)):
                     self.statement(body)
+
+    def stores(self, stores: Sequence[Store]) -> None:
+        """Stores in a row: what they compute in common is computed once, unless they read what they write."""
+        outer, read = self.known, {load.source for load in distinct_loads(store.value for store in stores)}
+        self.known = {} if all(store.buffer not in read for store in stores) else None
+        for store in stores:
+            self.store(store.buffer, store.indices, store.value)
+        self.known = outer
 
     def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body: Callable[[], None]) -> None:
         """for sym = begin; sym < end; sym += step"""
@@ -582,6 +598,16 @@ class _LoopEmitter:
 
     def value(self, scalar: Scalar) -> ir.Value:
         """The value of an expression: one lane if it is the same in all, else a vector."""
+        if self.known is None or not isinstance(scalar, Apply | Load):
+            return self._value(scalar)
+        found = self.known.get((id(scalar), self.builder.block))
+        if found is not None and found[0] is self.mask:
+            return found[1]
+        value = self._value(scalar)
+        self.known[id(scalar), self.builder.block] = (self.mask, value)
+        return value
+
+    def _value(self, scalar: Scalar) -> ir.Value:
         match scalar:
             case Const(value, dtype):
                 return self.scalar.constant(value, dtype)

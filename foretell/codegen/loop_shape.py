@@ -27,7 +27,7 @@ def registers_at_a_time(body: Statement, extent: Dim, lanes: int) -> int:
     width = WIDE_AROUND_LOOPS if has_loop(body) else WIDE
     while width > 1 and isinstance(extent, int) and lanes * width > extent:
         width //= 2
-    return width
+    return 1 if isinstance(body, Block) and len(body.statements) > width else width
 
 
 def has_loop(statement: Statement) -> bool:

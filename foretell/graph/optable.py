@@ -14,6 +14,7 @@ from foretell.graph.ops.reduction import REDUCTION
 from foretell.graph.ops.resample import RESAMPLE
 from foretell.graph.ops.sample import SAMPLE
 from foretell.graph.ops.window import WINDOW
+from foretell.graph.ops.winograd import WINOGRAD
 
 OPS: dict[str, OpDef] = {
     **ELEMENTWISE,
@@ -23,6 +24,7 @@ OPS: dict[str, OpDef] = {
     **NORMALISATION,
     **QUANTISE,
     **WINDOW,
+    **WINOGRAD,
     **SAMPLE,
     **RESAMPLE,
     **PLACEMENT,

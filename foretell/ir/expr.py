@@ -173,6 +173,12 @@ class Poly(Compound):
     __repr__ = __str__
 
 
+def without_constant(value: Dim) -> Dim:
+    """The expression less its constant term."""
+    constant = next((factor for monomial, factor in terms_of(value) if not monomial), 0)
+    return add(value, -constant)
+
+
 def weight_of(value: Dim) -> int:
     """How many atoms there are to look at."""
     return value.weight if isinstance(value, Compound) else int(isinstance(value, Sym))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Index, Load, Scalar, Select
-from foretell.loops.nodes import loads_in, offset
+from foretell.loops.nodes import at_origin, distinct_loads, offset
 
 Access = tuple[Buffer, tuple[Dim, ...]]
 
@@ -20,6 +21,7 @@ def collapse(
     before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
     """
     bindings: dict[Sym, Dim] = {}
+    loads = list(_moving_alike(bodies))
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
@@ -27,11 +29,16 @@ def collapse(
         if any(axis.extent == 0 for axis in pair):
             break
         joined, step = join_axes(pair)
-        if _stays_linear(joined.sym, step, stores, bodies, bindings):
+        if _stays_linear(joined.sym, step, stores, bodies, loads, bindings):
             bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
             current[position : position + 2] = [joined]
         position -= 1
     return tuple(current), bindings
+
+
+def _moving_alike(bodies: Sequence[Scalar]) -> Mapping[Load, int]:
+    """Loads that differ only by where they start as one, and how many there are."""
+    return Counter(map(at_origin, distinct_loads(bodies)))
 
 
 def join_axes(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
@@ -51,16 +58,19 @@ def join_axes(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
 
 
 def _stays_linear(
-    sym: Sym, step: dict[Sym, Dim], stores: Sequence[Access], bodies: Sequence[Scalar], bindings: dict[Sym, Dim]
+    sym: Sym,
+    step: dict[Sym, Dim],
+    stores: Sequence[Access],
+    bodies: Sequence[Scalar],
+    loads: Sequence[Load],
+    bindings: dict[Sym, Dim],
 ) -> bool:
     combined = {old: expr.substitute(value, step) for old, value in bindings.items()} | step
     touched = frozenset(combined)
-    for body in bodies:
-        if _uses_index_value(body, touched):
-            return False
-        for load in loads_in(body):
-            if not _is_linear_access(load, combined, sym):
-                return False
+    if any(_uses_index_value(body, touched) for body in bodies):
+        return False
+    if not all(_is_linear_access(load, combined, sym) for load in loads):
+        return False
     return all(_is_linear(offset(b.shape, tuple(expr.substitute(i, combined) for i in p)), sym) for b, p in stores)
 
 
@@ -96,18 +106,19 @@ def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
 
 def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:
     """The axis whose vectors cost least: contiguous loads are cheap, equal ones free, others one load per lane."""
-    costs = [_vector_cost(axis, stores, bodies, lanes) for axis in axes]
+    loads = _moving_alike(bodies)
+    costs = [_vector_cost(axis, stores, loads, lanes) for axis in axes]
     return min(range(len(axes)), key=lambda number: (costs[number], -number)) if axes else -1
 
 
-def _vector_cost(axis: Axis, stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> float:
+def _vector_cost(axis: Axis, stores: Sequence[Access], loads: Mapping[Load, int], lanes: int) -> float:
     """Memory operations per element, were this axis in vectors."""
-    accesses = [(load.source, load.indices) for body in bodies for load in loads_in(body)]
+    accesses = [(load.source, load.indices, times) for load, times in loads.items()]
     total = 0.0
-    for buffer, indices in [*accesses, *stores]:
+    for buffer, indices, times in [*accesses, *((buffer, place, 1) for buffer, place in stores)]:
         assert isinstance(buffer, Buffer)
         stride = stride_along(buffer, indices, axis.sym)
-        total += 0.5 / lanes if stride == 0 else 1.0 / lanes if stride == 1 else 1.0
+        total += times * (0.5 / lanes if stride == 0 else 1.0 / lanes if stride == 1 else 1.0)
     extent = axis.extent
     # A short axis leaves lanes empty.
     filled = 1.0 if not isinstance(extent, int) else extent / (-(-extent // lanes) * lanes) if extent else 1.0

@@ -11,6 +11,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Done,
     For,
     Guard,
     Kernel,
@@ -38,6 +39,9 @@ class _Renaming:
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     symbols: dict[Sym, Dim] = field(default_factory=dict)
     loops: int = 0
+    substituted: Done = field(default_factory=dict[int, Scalar])
+    """What scalars became with the symbols as they are now; and those, with buffers renamed."""
+    mapped: Done = field(default_factory=dict[int, Scalar])
 
     def buffer(self, old: Buffer) -> Buffer:
         if old not in self.buffers:
@@ -51,6 +55,7 @@ class _Renaming:
                 self.loops += 1
                 extent = expr.substitute(extent, self.symbols)
                 self.symbols[sym] = fresh
+                self.substituted, self.mapped = {}, {}
                 return For(fresh, extent, kind, self.statement(body))
             case Store(buffer, indices, value):
                 places = tuple(self._index(index) for index in indices)
@@ -66,7 +71,7 @@ class _Renaming:
                 return Block(tuple(self.statement(inner) for inner in statements))
 
     def scalar(self, scalar: Scalar) -> Scalar:
-        return map_loads(substitute_scalar(scalar, self.symbols), self._load)
+        return map_loads(substitute_scalar(scalar, self.symbols, self.substituted), self._load, self.mapped)
 
     def _load(self, load: Load) -> Scalar:
         assert isinstance(load.source, Buffer)

@@ -8,7 +8,7 @@ from math import prod
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
-from foretell.loops.nodes import loads_in, scalar_symbols
+from foretell.loops.nodes import distinct_loads, scalar_symbols
 from foretell.loops.stages import TensorStage, is_sum_of_products
 
 STACK_BYTES = 64 << 10
@@ -32,12 +32,28 @@ def cluster_stages(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[C
     for stage in stages:
         if clusters:
             joined = (*clusters[-1].stages, stage)
-            depth = shared_depth(joined, kept)
+            depth = len(stage.axes) if _is_another_part(stage, clusters[-1]) else shared_depth(joined, kept)
             if depth:
                 clusters[-1] = Cluster(joined, depth)
                 continue
         clusters.append(Cluster((stage,), len(stage.axes)))
     return clusters
+
+
+def _is_another_part(stage: TensorStage, cluster: Cluster) -> bool:
+    """Whether a stage fills a part of the buffer that the last stage of a cluster fills, in the same loops.
+
+    What `shared_depth` would say too, without looking at all stages again: there may be many parts.
+    """
+    last = cluster.stages[-1]
+    if stage.buffer != last.buffer or cluster.depth != len(stage.axes) or len(last.axes) != cluster.depth:
+        return False
+    if any(other.reduction is not None for other in (*cluster.stages, stage)):
+        return False
+    if any(own.extent != other.extent for own, other in zip(stage.axes, last.axes, strict=True)):
+        return False
+    written = {other.buffer for other in cluster.stages}
+    return all(load.source not in written for load in distinct_loads([stage.body]))
 
 
 def shared_depth(stages: tuple[TensorStage, ...], kept: frozenset[Buffer]) -> int:
@@ -60,7 +76,7 @@ def _common_depth(stages: tuple[TensorStage, ...]) -> int:
     for stage in stages:
         writers.setdefault(stage.buffer, []).append(stage)
     for stage in stages:
-        for load in loads_in(stage.body):
+        for load in distinct_loads([stage.body]):
             assert isinstance(load.source, Buffer)
             for writer in writers.get(load.source, ()):
                 depth = min(depth, _same_indices(load, stage, writer))
@@ -101,9 +117,15 @@ def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozens
     outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
     if isinstance(outer, int) and outer < LEAST_PARALLEL:
         return False
-    if any(_reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in loads_in(stage.body)):
+    if any(
+        _reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in distinct_loads([stage.body])
+    ):
         return False
     return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
+
+
+def _rereads_much(stage: TensorStage, depth: int) -> bool:
+    return any(_reread_bytes(load, stage, depth) > REREAD_BYTES for load in distinct_loads([stage.body]))
 
 
 def _reread_bytes(load: Load, stage: TensorStage, depth: int) -> int:

@@ -3,15 +3,17 @@ vectors."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log2, prod
 from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
-from foretell.loops.nodes import loads_in, offset, substitute_scalar
+from foretell.loops.cases import case_periods
+from foretell.loops.nodes import at_origin, loads_in, offset, substitute_scalar
 from foretell.loops.stages import TensorStage
 
 Layout: TypeAlias = tuple[int, ...]
@@ -50,6 +52,8 @@ class Access:
     """Axes along which it can be made contiguous beforehand."""
     copied: frozenset[int] = frozenset()
     """Axes along which a copy of it can begin at lines, if it serves several points."""
+    times: int = 1
+    """How many there are that differ only by where they start."""
 
     def strides(self, layout: Layout) -> Strides:
         if self.load is not None:
@@ -86,6 +90,10 @@ class StageShape:
     is_edge: bool
     """Whether it is a copy that is left out if it transposes nothing."""
     accesses: tuple[Access, ...]
+    cased: frozenset[int] = frozenset()
+    """Axes whose value chooses among cases: no vectors run along them."""
+    cases: int = 1
+    """How many cases there are in all; neighbouring ones share their loads."""
 
 
 def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> float:
@@ -102,13 +110,14 @@ def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> flo
     points, results = prod(shape.extents), prod(shape.extents[: shape.outer])
     best = float(points * len(strides))
     for axis, extent in enumerate(shape.extents):
-        if extent == 1:
+        if extent == 1 or axis in shape.cased:
             continue
         run, joined = _run(shape.extents, strides, axis, shape.outer)
         filled = run / (-(-run // lanes) * lanes) if run else 1.0
         inner = outer = 0.0
         for access, row in zip(shape.accesses, strides, strict=True):
             price = _price(shape, access, row, axis, joined, lanes)
+            price = price * access.times / shape.cases if access.is_load else price
             inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
         if axis < shape.outer:
             total = (outer * results + inner * points) / filled
@@ -177,6 +186,10 @@ class Nest:
     inner: tuple[Load, ...]
     """What is loaded at every point of the reduction."""
     is_contraction: bool
+    periods: Mapping[Sym, int] = field(default_factory=dict[Sym, int])
+    """How many cases the value of an axis chooses among."""
+    times: Mapping[Load, int] = field(default_factory=dict[Load, int])
+    """How often there is a load that moves like one, if not once."""
 
 
 def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
@@ -185,8 +198,10 @@ def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
     source = stage if reduction is None else reduction
     is_contraction = source.reduction == "sum" and _is_product(source.body)
     if reduction is None:
-        outer, inner = ((store, *loads), ()) if stage.reduction is None else ((store,), loads)
-        return Nest(stage.axes, stage.reduction_axes, outer, inner, is_contraction)
+        if stage.reduction is not None:
+            return Nest(stage.axes, stage.reduction_axes, (store,), loads, is_contraction)
+        times = Counter(map(at_origin, loads))
+        return Nest(stage.axes, (), (store, *times), (), is_contraction, case_periods(stage.body, stage.axes), times)
     names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
     inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
     outer = (store, *(load for load in loads if load.source != reduction.buffer))
@@ -197,14 +212,18 @@ def shape_of(nest: Nest, constants: frozenset[str], is_edge: bool) -> StageShape
     axes = (*nest.axes, *nest.reduction_axes)
     numbers = {axis.sym: number for number, axis in enumerate(axes)}
     may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
-    accesses = [_access(load, numbers, False, NONE, NONE) for load in nest.outer]
+    accesses = [
+        replace(_access(load, numbers, False, NONE, NONE), times=nest.times.get(load, 1)) for load in nest.outer
+    ]
     accesses[0] = replace(accesses[0], is_load=False)
     for load in nest.inner:
         is_constant = isinstance(load.source, Buffer) and load.source.name in constants
         lone = _lone_axes(load, numbers) if may_pack else frozenset[int]()
         accesses.append(_access(load, numbers, True, *((lone, NONE) if is_constant else (NONE, lone))))
     extents = tuple(_nominal(axis.extent) for axis in axes)
-    return StageShape(extents, len(nest.axes), nest.is_contraction, is_edge, tuple(accesses))
+    cased = frozenset(numbers[sym] for sym in nest.periods)
+    cases = prod(nest.periods.values())
+    return StageShape(extents, len(nest.axes), nest.is_contraction, is_edge, tuple(accesses), cased, cases)
 
 
 def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:

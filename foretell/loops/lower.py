@@ -22,11 +22,13 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Done,
     For,
     Guard,
     Kernel,
     Statement,
     Store,
+    distinct_loads,
     identity,
     loads_in,
     map_loads,
@@ -69,7 +71,7 @@ def lower(
         load.source
         for number, cluster in enumerate(clusters)
         for stage in cluster.stages
-        for load in loads_in(stage.body)
+        for load in distinct_loads([stage.body])
         if isinstance(load.source, Buffer) and home.get(load.source, number) != number
     }
     empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
@@ -101,7 +103,7 @@ def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Sched
 
 
 def _kernel(stages: Sequence[TensorStage], statement: Statement) -> Kernel:
-    reads = {load.source: None for stage in stages for load in loads_in(stage.body)}
+    reads = {load.source: None for stage in stages for load in reversed(distinct_loads([stage.body]))}
     tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
     writes = tuple(dict.fromkeys(stage.buffer for stage in stages if stage.buffer.scope == "table"))
     read_only = tuple(buffer for buffer in tables if buffer not in writes)
@@ -130,6 +132,8 @@ def _rows_in_outputs(stages: list[TensorStage], depth: int, kept: frozenset[Buff
 
     The output's lines are then fetched while there is much to compute, not in a loop that only waits for them.
     """
+    if all(len(stage.axes) == depth for stage in stages):
+        return stages
     for number, stage in enumerate(stages):
         last = max((n for n, other in enumerate(stages) if _reads(other, stage.buffer)), default=0)
         writer = stages[last]
@@ -171,7 +175,9 @@ def _unified(cluster: Cluster) -> tuple[list[TensorStage], int]:
     unified: list[TensorStage] = []
     for stage in cluster.stages:
         bindings: dict[Sym, Dim] = {
-            own.sym: shared.sym for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
+            own.sym: shared.sym
+            for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
+            if own.sym != shared.sym
         }
         axes = first.axes[: cluster.depth] + stage.axes[cluster.depth :]
         place = tuple(expr.substitute(index, bindings) for index in stage.place)
@@ -187,6 +193,8 @@ def _local_buffer(stage: TensorStage, depth: int) -> Buffer:
 
 def _with_locals(stage: TensorStage, locals_: dict[Buffer, Buffer], depth: int) -> TensorStage:
     """Loads and the target with shared axes dropped where the buffer is local to the nest."""
+    if not locals_:
+        return stage
 
     def local(load: Load) -> Scalar:
         assert isinstance(load.source, Buffer)
@@ -299,7 +307,8 @@ def _point_nest(
     places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
     bodies = [stage.body for stage in stages]
     axes, bindings = collapse(outer, places, bodies)
-    stages = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
+    done: Done = {}
+    stages = [replace(stage, body=substitute_scalar(stage.body, bindings, done)) for stage in stages]
     places = [(buffer, _substituted(place, bindings)) for buffer, place in places]
     if len(stages) == 1 and stages[0].reduction is None:
         transposed = _try_transposition(axes, replace(stages[0], place=places[0][1]), lanes)

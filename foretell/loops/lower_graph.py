@@ -10,6 +10,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.choose_layouts import choose_layouts
 from foretell.loops.lower import Scheduler, lower
 from foretell.loops.nodes import Kernel
+from foretell.loops.split_by_value import split_by_value
 from foretell.loops.stages import flatten, inline, split_at_conditions
 from foretell.loops.transpose_operands import transpose_operands
 from foretell.loops.widen_buffers import widen_buffers
@@ -62,6 +63,7 @@ def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Sche
     stages = inline(flatten(nodes, buffer_of), kept)
     constants = frozenset(value.name for value in graph.constants)
     stages = choose_layouts(stages, kept, constants, lanes)
-    stages = transpose_operands(split_at_conditions(widen_buffers(stages, kept)), constants)
+    stages = split_by_value(split_at_conditions(widen_buffers(stages, kept)))
+    stages = transpose_operands(stages, constants)
     in_parts = frozenset(stage.buffer for stage in stages if stage.place != tuple(axis.sym for axis in stage.axes))
     return NativeStep(tuple(lower(stages, kept | in_parts, lanes, schedule)))

@@ -14,8 +14,8 @@ Semantics, once for all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from foretell.ir import expr
@@ -117,6 +117,15 @@ def offset(shape: tuple[Dim, ...], indices: tuple[Dim, ...]) -> Dim:
     return place
 
 
+def at_origin(load: Load) -> Load:
+    """The load without the constant terms of its indices: those that move alike are equal."""
+    moved = tuple(
+        0 if isinstance(index, int) else expr.without_constant(index) if isinstance(index, expr.Expr) else index
+        for index in load.indices
+    )
+    return Load(load.source, moved, load.dtype)
+
+
 def loads_in(scalar: Scalar) -> Iterator[Load]:
     """Every load of a scalar expression, those inside indices included."""
     match scalar:
@@ -137,44 +146,85 @@ def loads_in(scalar: Scalar) -> Iterator[Load]:
             return
 
 
-def map_loads(scalar: Scalar, function: Callable[[Load], Scalar]) -> Scalar:
-    """The scalar with every load replaced, innermost first."""
+def distinct_loads(scalars: Iterable[Scalar]) -> list[Load]:
+    """The loads of expressions that may share parts, each object once."""
+    seen: dict[int, Scalar] = {}
+    found: list[Load] = []
+    waiting = list(scalars)
+    while waiting:
+        scalar = waiting.pop()
+        if id(scalar) in seen:
+            continue
+        seen[id(scalar)] = scalar
+        match scalar:
+            case Load(_, indices):
+                found.append(scalar)
+                waiting += [index for index in indices if not isinstance(index, (int, expr.Expr))]
+            case Apply(_, arguments):
+                waiting += arguments
+            case Select(condition, then, otherwise):
+                waiting += (condition, then, otherwise)
+            case Cast(value):
+                waiting.append(value)
+            case Const() | Index():
+                pass
+    return found
+
+
+Done: TypeAlias = "dict[int, Scalar]"
+"""What parts of expressions became, by identity, so that what is one object before is one after: keep it only as long
+as the expressions themselves."""
+
+
+def map_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: Done | None = None) -> Scalar:
+    """The scalar with every load replaced, innermost first; expressions that share parts may share `done`."""
+    done = {} if done is None else done
+    found = done.get(id(scalar))
+    if found is not None:
+        return found
     match scalar:
         case Const() | Index():
             return scalar
         case Load(source, indices, dtype):
             mapped = tuple(
-                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function) for index in indices
+                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function, done) for index in indices
             )
-            return function(Load(source, mapped, dtype))
+            made = function(Load(source, mapped, dtype))
         case Apply(op, arguments):
-            return Apply(op, tuple(map_loads(argument, function) for argument in arguments))
+            made = Apply(op, tuple([map_loads(argument, function, done) for argument in arguments]))
         case Select(condition, then, otherwise):
-            parts = (map_loads(part, function) for part in (condition, then, otherwise))
-            return Select(*parts)
+            parts = (map_loads(part, function, done) for part in (condition, then, otherwise))
+            made = Select(*parts)
         case Cast(value, dtype, saturate):
-            return Cast(map_loads(value, function), dtype, saturate)
+            made = Cast(map_loads(value, function, done), dtype, saturate)
+    done[id(scalar)] = made
+    return made
 
 
-def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim]) -> Scalar:
-    """The scalar with symbols of its indices replaced."""
+def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Done | None = None) -> Scalar:
+    """The scalar with symbols of its indices replaced; expressions that share parts may share `done`."""
+    if not bindings:
+        return scalar
+    done = {} if done is None else done
+    found = done.get(id(scalar))
+    if found is not None:
+        return found
     match scalar:
         case Const():
             return scalar
         case Index(value):
-            return Index(expr.substitute(value, bindings))
+            made: Scalar = Index(expr.substitute(value, bindings))
         case Load(source, indices, dtype):
-            return Load(source, tuple(substitute_index(index, bindings) for index in indices), dtype)
+            made = Load(source, tuple([substitute_index(index, bindings) for index in indices]), dtype)
         case Apply(op, arguments):
-            return Apply(op, tuple(substitute_scalar(argument, bindings) for argument in arguments))
+            made = Apply(op, tuple([substitute_scalar(argument, bindings, done) for argument in arguments]))
         case Select(condition, then, otherwise):
-            return Select(
-                substitute_scalar(condition, bindings),
-                substitute_scalar(then, bindings),
-                substitute_scalar(otherwise, bindings),
-            )
+            parts = (substitute_scalar(part, bindings, done) for part in (condition, then, otherwise))
+            made = Select(*parts)
         case Cast(value, dtype, saturate):
-            return Cast(substitute_scalar(value, bindings), dtype, saturate)
+            made = Cast(substitute_scalar(value, bindings, done), dtype, saturate)
+    done[id(scalar)] = made
+    return made
 
 
 def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim]) -> Dim | Scalar:
@@ -232,38 +282,27 @@ def scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
             return scalar_symbols(value)
 
 
-def substitute_statement(statement: Statement, bindings: dict[Sym, Dim]) -> Statement:
+def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: Done | None = None) -> Statement:
     """The statement with symbols replaced everywhere."""
     if not bindings:
         return statement
+    done = {} if done is None else done
     match statement:
         case For(sym, extent, kind, body):
-            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings))
+            return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings, done))
         case Store(buffer, indices, value):
-            plain = tuple(
-                expr.substitute(index, bindings)
-                if isinstance(index, (int, expr.Expr))
-                else substitute_scalar(index, bindings)
-                for index in indices
-            )
-            return Store(buffer, plain, substitute_scalar(value, bindings))
+            plain = tuple(substitute_index(index, bindings) for index in indices)
+            return Store(buffer, plain, substitute_scalar(value, bindings, done))
         case Accumulate(buffer, indices, reduction, value):
-            return Accumulate(
-                buffer,
-                tuple(expr.substitute(index, bindings) for index in indices),
-                reduction,
-                substitute_scalar(value, bindings),
-            )
+            places = tuple(expr.substitute(index, bindings) for index in indices)
+            return Accumulate(buffer, places, reduction, substitute_scalar(value, bindings, done))
         case Allocate(buffer, body):
-            return Allocate(buffer, substitute_statement(body, bindings))
+            return Allocate(buffer, substitute_statement(body, bindings, done))
         case Block(statements):
-            return Block(tuple(substitute_statement(inner, bindings) for inner in statements))
-        case _:
-            return replace(
-                statement,
-                condition=substitute_scalar(statement.condition, bindings),
-                body=substitute_statement(statement.body, bindings),
-            )
+            return Block(tuple(substitute_statement(inner, bindings, done) for inner in statements))
+        case Guard(condition, body):
+            asked = substitute_scalar(condition, bindings, done)
+            return Guard(asked, substitute_statement(body, bindings, done))
 
 
 def identity(reduction: str, dtype: DType) -> Const:

@@ -29,6 +29,7 @@ from foretell.ir.tensor_expr import (
     Stage,
     axis_over,
 )
+from foretell.loops.cases import case_periods
 from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
 
 CHEAP_COST = 2.0
@@ -154,12 +155,23 @@ def is_inlinable(stage: TensorStage, reads: Sequence[tuple[TensorStage, Load]]) 
     """Whether computing the stage where it is read does no more work than storing and loading it."""
     if stage.reduction is not None or any(not _has_plain_indices(load) for _, load in reads):
         return False
+    if not all(_keeps_cases(stage, reader, load) for reader, load in reads):
+        return False
     elements, cost = stage.points, body_cost(stage.body)
     if cost == 0 and keeps_runs(stage):
         return True
     if not all(reader.points == elements for reader, _ in reads):
         return False
     return len(reads) == 1 or cost <= CHEAP_COST
+
+
+def _keeps_cases(stage: TensorStage, reader: TensorStage, load: Load) -> bool:
+    """Whether a reader can be cut where a stage would be: between cases that the values of an axis choose among."""
+    cased = case_periods(stage.body, stage.axes)
+    if not cased:
+        return True
+    indices = [index for index, axis in zip(load.indices, stage.axes, strict=True) if axis.sym in cased]
+    return reader.reduction is None and all(index in [axis.sym for axis in reader.axes] for index in indices)
 
 
 def body_cost(scalar: Scalar) -> float:

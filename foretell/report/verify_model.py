@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from foretell.compiler import link_program, simplify
+from foretell.compiler import choose_algorithms, link_program, simplify
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.ir.dtypes import BF16, F16, F32, F64, DType, from_numpy
@@ -130,7 +130,7 @@ def verify_model(
 ) -> VerifyReport:
     """Compile the graph that was imported from `path`, run it, and compare."""
     progress.step("compile", f"{len(graph.nodes)} nodes")
-    simplified = simplify(graph)
+    simplified = choose_algorithms(simplify(graph), target.spec)
     model = link_program(simplified, target, threads)
     found = model.run(feeds)
     progress.step("evaluate", "on the reference path, which is slow")

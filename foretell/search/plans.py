@@ -241,10 +241,10 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     if problem.row_gap_bytes >= WAY_BYTES and result_bytes > _second_cache(spec):
         compute += PIECE_CYCLES * points * tiles_wide
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
-    slab_first = _cycles_from(spec, slab, operands.vector_bytes + block_bytes)
-    slab_again = _cycles_from(spec, slab, part * (slab + tile_bytes))
-    rows_first = _cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
-    rows_again = _cycles_from(spec, tile_bytes, block_bytes + slab)
+    slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
+    slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
+    rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
+    rows_again = cycles_from(spec, tile_bytes, block_bytes + slab)
     tiles = tiles_wide * row_tiles
     firsts = max(slabs, blocks * tiles_wide)
     memory = firsts * slab_first + (tiles - firsts) * slab_again
@@ -253,7 +253,7 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
     is_near = operands.other_bytes * block / points <= _second_cache(spec)
     pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
-    memory += _cycles_from(spec, pieces * operands.other_bytes, operands.other_bytes * problem.batch)
+    memory += cycles_from(spec, pieces * operands.other_bytes, operands.other_bytes * problem.batch)
     cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
     tasks = task_count(problem, plan)
     return cycles * spec.cores * -(-tasks // spec.cores) / tasks
@@ -285,7 +285,7 @@ def _second_cache(spec: HardwareSpec) -> float:
     return KEPT_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
 
 
-def _cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
+def cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
     """Cycles to read something again after so many bytes in all; what is still in the first cache is free."""
     for number, level in enumerate(spec.caches):
         if between_bytes <= KEPT_SHARE * level.size_bytes:

@@ -30,3 +30,6 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+DEFAULT_WINOGRAD_ERROR = 1e-4
+"""Error that a convolution in tiles (search/winograd_cost.py) may be predicted to have, of its greatest result."""

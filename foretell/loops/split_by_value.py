@@ -1,0 +1,138 @@
+"""Cases by the value of an index become loops of their own, in which nobody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Scalar, Select, axis_over
+from foretell.loops.cases import case_periods
+from foretell.loops.nodes import Done, scalar_symbols, substitute_scalar
+from foretell.loops.stages import TensorStage
+
+
+def split_by_value(stages: Sequence[TensorStage]) -> list[TensorStage]:
+    """Cut a stage whose body compares an index, or what remains of one, with numbers: a part for each case.
+
+    before: v[a < 2, i] = select(a == 0, x[i], x[i + 1])
+    after:  v[0, i] = x[i];   v[1, i] = x[i + 1]
+
+    before: y[i < 5] = select(i % 2 == 0, p[i // 2], q[i // 2])
+    after:  y[2*t | t < 2] = p[t];   y[2*t + 1 | t < 2] = q[t];   y[4] = p[2]
+
+    Parts of equal extents follow each other, so that they share their loops; what does not fill a whole period has
+    loops of its own. Declines for reductions, unknown extents, and when there are too many cases.
+    """
+    return [part for stage in stages for part in (_try_parts(stage) or [stage])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Some values of an axis: period * inner + case, where case goes through `cases`."""
+
+    axis: Axis
+    period: int
+    cases: range
+    case: Sym
+
+    @property
+    def value(self) -> Dim:
+        return self.axis.sym * self.period + self.case if self.axis.extent != 1 else self.case
+
+
+def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
+    periods = case_periods(stage.body, stage.axes) if stage.reduction is None else {}
+    if not periods:
+        return None
+    choices = [list(_ranges(axis, periods[axis.sym])) if axis.sym in periods else [None] for axis in stage.axes]
+    return [part for ranges in product(*choices) for part in _parts(stage, ranges)]
+
+
+def _ranges(axis: Axis, period: int) -> Iterator[_Range]:
+    """Whole periods, and what is left."""
+    assert isinstance(axis.extent, int)
+    whole, name = axis.extent // period, axis.sym.name
+    case = Sym(f"{name}.case", 0, axis.extent - 1)
+    if whole:
+        yield _Range(axis_over(whole, f"{name}.{period}"), period, range(period), replace(case, hi=period - 1))
+    if axis.extent % period:
+        yield _Range(axis_over(1, f"{name}.{period}e"), period, range(whole * period, axis.extent), case)
+
+
+def _parts(stage: TensorStage, ranges: Sequence[_Range | None]) -> Iterator[TensorStage]:
+    """The stage on some values of each axis, one part for each case; what cases have in common is one object."""
+    cut = {axis.sym: each for axis, each in zip(stage.axes, ranges, strict=True) if each is not None}
+    bindings: dict[Sym, Dim] = {sym: each.value for sym, each in cut.items()}
+    axes = tuple(cut[axis.sym].axis if axis.sym in cut else axis for axis in stage.axes)
+    body = substitute_scalar(stage.body, bindings)
+    place = tuple(expr.substitute(index, bindings) for index in stage.place)
+    fixed = _without_symbols(body, frozenset(each.case for each in cut.values()))
+    for values in product(*(each.cases for each in cut.values())):
+        chosen: dict[Sym, Dim] = {each.case: value for each, value in zip(cut.values(), values, strict=True)}
+        here = tuple(expr.substitute(index, chosen) for index in place)
+        yield replace(stage, axes=axes, place=here, body=_decided(body, chosen, dict(fixed)))
+
+
+def _without_symbols(scalar: Scalar, symbols: frozenset[Sym]) -> Done:
+    """The parts of an expression that mention none of the symbols, by identity."""
+    found: Done = {}
+    seen: set[int] = set()
+
+    def visit(part: Scalar) -> bool:
+        if id(part) not in seen:
+            seen.add(id(part))
+            match part:
+                case Apply(_, arguments):
+                    inner = [visit(argument) for argument in arguments]
+                    is_fixed = all(inner)
+                case Select(condition, then, otherwise):
+                    inner = [visit(each) for each in (condition, then, otherwise)]
+                    is_fixed = all(inner)
+                case Cast(value):
+                    is_fixed = visit(value)
+                case _:
+                    is_fixed = scalar_symbols(part).isdisjoint(symbols)
+            if is_fixed:
+                found[id(part)] = part
+        return id(part) in found
+
+    visit(scalar)
+    return found
+
+
+def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done) -> Scalar:
+    """The scalar with symbols replaced; of selections that are decided by that, only the branch taken."""
+    found = done.get(id(scalar))
+    if found is not None:
+        return found
+    match scalar:
+        case Select(condition, then, otherwise):
+            asked = substitute_scalar(condition, bindings)
+            holds = _known(asked)
+            if holds is None:
+                made: Scalar = Select(asked, _decided(then, bindings, done), _decided(otherwise, bindings, done))
+            else:
+                made = _decided(then if holds else otherwise, bindings, done)
+        case Apply(op, arguments):
+            decided = tuple([_decided(argument, bindings, done) for argument in arguments])
+            same = all(new is old for new, old in zip(decided, arguments, strict=True))
+            made = scalar if same else Apply(op, decided)
+        case Cast(value, dtype, saturate):
+            made = Cast(_decided(value, bindings, done), dtype, saturate)
+        case _ if scalar_symbols(scalar).isdisjoint(bindings):
+            made = scalar
+        case _:
+            made = substitute_scalar(scalar, bindings)
+    done[id(scalar)] = made
+    return made
+
+
+def _known(condition: Scalar) -> bool | None:
+    match condition:
+        case Apply("eq", (Index(int() as left), Index(int() as right))):
+            return left == right
+        case _:
+            return None

@@ -1,0 +1,126 @@
+"""What a convolution should cost, directly or in tiles by Winograd's minimal filtering; and how exact it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod, sqrt
+
+from foretell.graph.cook_toom import MAX_POINTS, amplification
+from foretell.graph.ops.winograd import transform_additions
+from foretell.graph.rewrites.use_winograd import Convolution
+from foretell.search.contraction import TileLoads
+from foretell.search.plans import covering_cycles, cycles_from, tile_shapes
+from foretell.target.hardware_spec import HardwareSpec
+
+TILES = (2, 3, 4, 5, 6)
+"""Results of a tile along each axis that are worth a thought."""
+MOST_PLACES = 64
+"""Places of a tile: more do not fit the registers by far."""
+FLOAT_BYTES = 4
+ROUNDING = 2.0**-24
+"""The greatest relative error of rounding to float32."""
+GROWTH = 0.4
+"""What each root of a channel adds to the error: sums of products are rounded at each step."""
+WAITING_SHARE = 0.5
+"""The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
+SPILL_CYCLES = 8.0
+"""What each place of a tile costs that does not fit the registers; measured on Ice Lake."""
+CLEAR_GAIN = 0.9
+"""Tiles must be predicted to take less than this fraction of the direct way, which is exact to the last digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionTime:
+    """Seconds on all cores, by what takes them."""
+
+    products_s: float
+    """Multiplying and adding."""
+    weights_s: float
+    """Waiting for weights and for tiles; overlaps with the products."""
+    transforms_s: float
+    starts_s: float
+    """Starting more than one parallel loop."""
+
+    @property
+    def total_s(self) -> float:
+        longer, shorter = max(self.products_s, self.weights_s), min(self.products_s, self.weights_s)
+        return longer + WAITING_SHARE * shorter + self.transforms_s + self.starts_s
+
+
+def choose_tile(convolution: Convolution, spec: HardwareSpec, weights_bytes: int, error: float) -> int:
+    """Results of a tile along each axis that should be fastest among those exact enough; 0 for the direct way."""
+    allowed = [results for results in TILES if is_allowed(convolution, results, error)]
+    best = min(allowed, key=lambda m: winograd_time(convolution, m, spec, weights_bytes).total_s, default=0)
+    if best == 0:
+        return 0
+    limit_s = CLEAR_GAIN * direct_time(convolution, spec, weights_bytes).total_s
+    return best if winograd_time(convolution, best, spec, weights_bytes).total_s < limit_s else 0
+
+
+def is_allowed(convolution: Convolution, results: int, error: float) -> bool:
+    """Whether tiles of a size exist, can be written out, and are predicted to be exact enough."""
+    places = convolution.places(convolution.tile(results))
+    if max(convolution.kernel) == 1 or max(places) > MAX_POINTS or prod(places) > MOST_PLACES:
+        return False
+    return winograd_error(convolution.kernel, convolution.channels, results) <= error
+
+
+def winograd_error(kernel: tuple[int, ...], channels: int, results: int) -> float:
+    """The greatest error to expect of random data, relative to the greatest result."""
+    amplified = prod(amplification(results, taps) for taps in kernel if taps > 1)
+    return ROUNDING * amplified * (1 + GROWTH * sqrt(channels))
+
+
+def direct_time(convolution: Convolution, spec: HardwareSpec, weights_bytes: int) -> ConvolutionTime:
+    """Of the sum as it is defined: rows of the image in tiles of registers."""
+    rows, others = convolution.shape[-1], convolution.batch * prod(convolution.shape[:-1])
+    steps = convolution.channels * prod(convolution.kernel) * others
+    own_bytes = FLOAT_BYTES * convolution.channels * convolution.outputs * prod(convolution.kernel)
+    weights = cycles_from(spec, own_bytes, max(weights_bytes, own_bytes))
+    return ConvolutionTime(
+        _seconds(spec, steps * _fastest_step(spec, rows, convolution.outputs)), _seconds(spec, weights), 0.0, 0.0
+    )
+
+
+def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, weights_bytes: int) -> ConvolutionTime:
+    """Of tiles: one matrix product for each place, and transformations before and after.
+
+    The weights grow from the taps to the places of a tile, and all weights of a model are read between two uses; the
+    transformed data and results pass through the nearest cache that holds what one core has of them.
+    """
+    tile, channels, outputs = convolution.tile(results), convolution.channels, convolution.outputs
+    places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
+    products = places * channels * _fastest_step(spec, tiles, outputs)
+    own_bytes = FLOAT_BYTES * places * channels * outputs
+    data_bytes, result_bytes = (FLOAT_BYTES * places * tiles * count for count in (channels, outputs))
+    between = (data_bytes + result_bytes) / spec.cores
+    weights = cycles_from(spec, own_bytes, weights_bytes + own_bytes) + cycles_from(spec, data_bytes, between)
+    before, after = transform_additions(tile, convolution.kernel)
+    transforms = tiles * _vectors(spec, channels) * _transform_cycles(spec, before, places, places)
+    transforms += tiles * _vectors(spec, outputs) * _transform_cycles(spec, after, places, prod(tile))
+    transforms += cycles_from(spec, data_bytes, between) + cycles_from(spec, result_bytes, between)
+    return ConvolutionTime(
+        _seconds(spec, products), _seconds(spec, weights), _seconds(spec, transforms), 2 * spec.barrier_cost_s
+    )
+
+
+def _transform_cycles(spec: HardwareSpec, additions: int, loads: int, stores: int) -> float:
+    """Cycles to transform one vector of tiles whose data is near."""
+    spilled = max(0, loads - spec.vector_registers)
+    return additions / spec.fma_ports + loads / spec.load_ports + stores / spec.store_ports + SPILL_CYCLES * spilled
+
+
+def _vectors(spec: HardwareSpec, channels: int) -> int:
+    return -(-channels // spec.vector_lanes(8 * FLOAT_BYTES))
+
+
+def _seconds(spec: HardwareSpec, cycles: float) -> float:
+    return cycles * spec.cycle_s / spec.cores
+
+
+def _fastest_step(spec: HardwareSpec, rows: int, width: int) -> float:
+    """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best."""
+    lanes, loads = spec.vector_lanes(8 * FLOAT_BYTES), TileLoads(1, 1, 0)
+    return min(
+        covering_cycles(spec, shape, rows, width, lanes, loads) for shape in tile_shapes(spec, rows, width, lanes)
+    )
