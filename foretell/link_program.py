@@ -22,6 +22,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
+from foretell.loops.stream_stores import stream_stores
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
@@ -47,7 +48,14 @@ class Lowered:
 def lower_program(graph: Graph, target: Target) -> Lowered:
     schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants))
     steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
-    return Lowered(steps, schedule.packed)
+    return Lowered([_streaming(step, target) for step in steps], schedule.packed)
+
+
+def _streaming(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
+    caches = target.spec.caches
+    if isinstance(step, NodeStep) or not caches:
+        return step
+    return NativeStep(tuple(stream_stores(kernel, caches[-1].size_bytes) for kernel in step.kernels))
 
 
 def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None) -> CompiledModel:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import llvmlite.ir as ir
 
 from foretell.codegen.emit_scalar import ScalarEmitter
-from foretell.codegen.loop_shape import fitting_lanes, reduced_in, registers_at_a_time, uses_tiles, widest_bytes
+from foretell.codegen.loop_shape import fitting_lanes, has_stream, reduced_in, registers_at_a_time, uses_tiles, widest_bytes
 from foretell.codegen.types import (
     I1,
     I32,
@@ -106,8 +106,16 @@ def _emit_body(
             emitter.counted_loop(sym, begin, end, 1, lambda: emitter.statement(inner))
         case whole:
             emitter.statement(whole)
+    if has_stream(kernel.body):
+        _order_streams(emitter.builder)
     emitter.builder.ret_void()
     return function
+
+
+def _order_streams(builder: ir.IRBuilder) -> None:
+    """Before anyone is told that a kernel is done: on x86, no release orders stores that went past the caches."""
+    if builder.module.triple.startswith(("x86_64", "i686")):
+        builder.call(declare_intrinsic(builder.module, "llvm.x86.sse.sfence", [], ir.VoidType(), []), [])
 
 
 def _emit_task(
@@ -227,6 +235,8 @@ class _LoopEmitter:
     """Registers of buffers that have a shape, by the place of their first element."""
     tile_element_bytes: int = 4
     """The widest element of the kernel: loops over one tile take as many lanes at a time, whatever they compute."""
+    streams: bool = False
+    """Whether full vectors are stored past the caches."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
     """What index expressions came to in a block."""
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
@@ -246,6 +256,8 @@ class _LoopEmitter:
                     self.statement(inner)
             case For(sym, extent, "vector", body):
                 self.vector_loop(sym, extent, body)
+            case For(sym, extent, "stream", body):
+                self.stream_loop(sym, extent, body)
             case For(sym, int() as extent, "unroll", body):
                 self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
@@ -342,6 +354,27 @@ class _LoopEmitter:
             self._remainder(sym, start, count, lanes, body, partials)
         for buffer, partial in partials.items():
             self._join_partial(buffer, partial)
+
+    def stream_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
+        """A vector loop whose full vectors go past the caches, if they lie as such stores need; else as any other."""
+        with self.builder.if_else(self._stores_are_aligned(sym, body)) as (aligned, otherwise):
+            with aligned:
+                self.streams = True
+                self.vector_loop(sym, extent, body)
+                self.streams = False
+            with otherwise:
+                self.vector_loop(sym, extent, body)
+
+    def _stores_are_aligned(self, sym: Sym, body: Statement) -> ir.Value:
+        """Whether the first element of every store begins a vector register's worth of memory."""
+        self.values[sym] = ir.Constant(I64, 0)
+        places: list[ir.Value] = []
+        for store in body.statements if isinstance(body, Block) else (body,):
+            assert isinstance(store, Store), "a stream loop only stores"
+            address = self._address(store.buffer, self._offset(store.buffer, store.indices).base)
+            places.append(self.builder.ptrtoint(address, I64))
+        rest = self.builder.and_(functools.reduce(self.builder.or_, places), ir.Constant(I64, self.vector_bytes - 1))
+        return self.builder.icmp_unsigned("==", rest, ir.Constant(I64, 0))
 
     def _tile_loop(self, sym: Sym, extent: int, lanes: int, body: Statement) -> None:
         """Vectors of a tile of registers, written out: full ones, then one that is narrower, or masked."""
@@ -560,6 +593,10 @@ class _LoopEmitter:
 
     def _store_run(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
         address = self._address(buffer, place)
+        if self.streams and self.mask is None and lanes_of(value) * buffer.dtype.itemsize % self.vector_bytes == 0:
+            stored = self.builder.store(value, address, align=self.vector_bytes)
+            stored.set_metadata("nontemporal", self.module.add_metadata([ir.Constant(I32, 1)]))
+            return
         if self.mask is None or not is_vector(value):
             self.builder.store(value, address, align=buffer.dtype.itemsize)
             return
