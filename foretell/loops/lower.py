@@ -42,7 +42,7 @@ PARALLEL_POINTS = 1 << 15
 BLOCK_POINTS = 1 << 13
 """Points of a flat loop that one task takes."""
 CHAIN_POINTS = 1 << 10
-"""The same where the loop is cut in parts, and their results are kept in between: they should stay in the nearest cache."""
+"""The same where the loop is cut in parts: what one leaves for the next should stay in the nearest cache."""
 ENOUGH_TASKS = 128
 """Tasks that divide evenly enough among the threads of any machine we know."""
 COLUMN_BLOCK = 128

@@ -61,7 +61,7 @@ def _only_store(body: Statement) -> Store | None:
 def _cuts(value: Scalar) -> Iterator[Scalar]:
     """Arguments of long functions that need one themselves, innermost first."""
     match value:
-        case Apply(op, arguments):
+        case Apply(_, arguments):
             for argument in arguments:
                 yield from _cuts(argument)
             if _is_long(value):
