@@ -22,6 +22,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
+from foretell.loops.place_stores import place_stores
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
@@ -47,7 +48,14 @@ class Lowered:
 def lower_program(graph: Graph, target: Target) -> Lowered:
     schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants))
     steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
-    return Lowered(steps, schedule.packed)
+    return Lowered([_with_placed_stores(step, target) for step in steps], schedule.packed)
+
+
+def _with_placed_stores(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
+    if isinstance(step, NodeStep):
+        return step
+    sizes = [cache.size_bytes for cache in target.spec.caches]
+    return NativeStep(tuple(place_stores(kernel, sizes) for kernel in step.kernels))
 
 
 def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None) -> CompiledModel:

@@ -21,9 +21,17 @@ from typing import TypeAlias
 import llvmlite.ir as ir
 
 from foretell.codegen.emit_scalar import ScalarEmitter
-from foretell.codegen.loop_shape import fitting_lanes, reduced_in, registers_at_a_time, uses_tiles, widest_bytes
+from foretell.codegen.loop_shape import (
+    fitting_lanes,
+    has_stream,
+    reduced_in,
+    registers_at_a_time,
+    uses_tiles,
+    widest_bytes,
+)
 from foretell.codegen.types import (
     I1,
+    I8,
     I32,
     I64,
     POINTER,
@@ -54,6 +62,10 @@ from foretell.loops.nodes import (
     loads_in,
     offset,
 )
+
+LINE_BYTES = 64
+FETCH_AHEAD_BYTES = 1024
+"""How far ahead of stores their lines are asked for: sixteen lines, about what a core can wait for at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +119,16 @@ def _emit_body(
             emitter.counted_loop(sym, begin, end, 1, lambda: emitter.statement(inner))
         case whole:
             emitter.statement(whole)
+    if has_stream(kernel.body):
+        _order_streams(emitter.builder)
     emitter.builder.ret_void()
     return function
+
+
+def _order_streams(builder: ir.IRBuilder) -> None:
+    """Before anyone is told that a kernel is done: on x86, no release orders stores that went past the caches."""
+    if builder.module.triple.startswith(("x86_64", "i686")):
+        builder.call(declare_intrinsic(builder.module, "llvm.x86.sse.sfence", [], ir.VoidType(), []), [])
 
 
 def _emit_task(
@@ -228,6 +248,8 @@ class _LoopEmitter:
     """Registers of buffers that have a shape, by the place of their first element."""
     tile_element_bytes: int = 4
     """The widest element of the kernel: loops over one tile take as many lanes at a time, whatever they compute."""
+    storing: str = "plain"
+    """What full vectors do on their way to memory: nothing special, `fetch` or `stream`."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
     """What index expressions came to in a block."""
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
@@ -254,6 +276,11 @@ class _LoopEmitter:
                     self.statement(inner)
             case For(sym, extent, "vector", body):
                 self.vector_loop(sym, extent, body)
+            case For(sym, extent, "fetch", body):
+                with self._storing("fetch"):
+                    self.vector_loop(sym, extent, body)
+            case For(sym, extent, "stream", body):
+                self.stream_loop(sym, extent, body)
             case For(sym, int() as extent, "unroll", body):
                 self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
@@ -358,6 +385,31 @@ class _LoopEmitter:
             self._remainder(sym, start, count, lanes, body, partials)
         for buffer, partial in partials.items():
             self._join_partial(buffer, partial)
+
+    def stream_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
+        """A vector loop whose full vectors go past the caches, if they lie as such stores need; else as any other."""
+        with self.builder.if_else(self._stores_are_aligned(sym, body)) as (aligned, otherwise):
+            with aligned, self._storing("stream"):
+                self.vector_loop(sym, extent, body)
+            with otherwise:
+                self.vector_loop(sym, extent, body)
+
+    @contextmanager
+    def _storing(self, how: str) -> Iterator[None]:
+        self.storing = how
+        yield
+        self.storing = "plain"
+
+    def _stores_are_aligned(self, sym: Sym, body: Statement) -> ir.Value:
+        """Whether the first element of every store begins a vector register's worth of memory."""
+        self.values[sym] = ir.Constant(I64, 0)
+        places: list[ir.Value] = []
+        for store in body.statements if isinstance(body, Block) else (body,):
+            assert isinstance(store, Store), "a stream loop only stores"
+            address = self._address(store.buffer, self._offset(store.buffer, store.indices).base)
+            places.append(self.builder.ptrtoint(address, I64))
+        rest = self.builder.and_(functools.reduce(self.builder.or_, places), ir.Constant(I64, self.vector_bytes - 1))
+        return self.builder.icmp_unsigned("==", rest, ir.Constant(I64, 0))
 
     def _tile_loop(self, sym: Sym, extent: int, lanes: int, body: Statement) -> None:
         """Vectors of a tile of registers, written out: full ones, then one that is narrower, or masked."""
@@ -576,6 +628,13 @@ class _LoopEmitter:
 
     def _store_run(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
         address = self._address(buffer, place)
+        size_bytes = lanes_of(value) * buffer.dtype.itemsize
+        if self.storing == "stream" and self.mask is None and size_bytes % self.vector_bytes == 0:
+            stored = self.builder.store(value, address, align=self.vector_bytes)
+            stored.set_metadata("nontemporal", self.module.add_metadata([ir.Constant(I32, 1)]))
+            return
+        if self.storing == "fetch" and self.mask is None:
+            self._fetch_ahead(address, size_bytes)
         if self.mask is None or not is_vector(value):
             self.builder.store(value, address, align=buffer.dtype.itemsize)
             return
@@ -583,6 +642,14 @@ class _LoopEmitter:
         types = [value.type, POINTER, I32, mask.type]
         function = declare_intrinsic(self.module, "llvm.masked.store", types[:2], ir.VoidType(), types)
         self.builder.call(function, [value, address, ir.Constant(I32, buffer.dtype.itemsize), mask])
+
+    def _fetch_ahead(self, address: ir.Value, size_bytes: int) -> None:
+        """Ask for the lines of a later store, as many as this one fills; past the end of a buffer that does no harm."""
+        types = [POINTER, I32, I32, I32]
+        prefetch = declare_intrinsic(self.module, "llvm.prefetch", types[:1], ir.VoidType(), types)
+        for start in range(FETCH_AHEAD_BYTES, FETCH_AHEAD_BYTES + size_bytes, LINE_BYTES):
+            line = self.builder.gep(address, [ir.Constant(I64, start)], source_etype=I8)
+            self.builder.call(prefetch, [line, ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)])
 
     def _store_each(self, buffer: Buffer, place: _Place, value: ir.Value) -> None:
         for lane in range(lanes_of(value)):

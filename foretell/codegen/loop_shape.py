@@ -42,6 +42,19 @@ def has_loop(statement: Statement) -> bool:
             return False
 
 
+def has_stream(statement: Statement) -> bool:
+    """Whether some loop stores past the caches."""
+    match statement:
+        case For(_, _, kind, body):
+            return kind == "stream" or has_stream(body)
+        case Block(statements):
+            return any(map(has_stream, statements))
+        case Allocate(_, body) | Guard(_, body):
+            return has_stream(body)
+        case _:
+            return False
+
+
 def widest_bytes(statement: Statement) -> int:
     """Bytes of the widest element that a vector loop computes with."""
     match statement:

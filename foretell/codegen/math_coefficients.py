@@ -69,24 +69,6 @@ EXP2 = {
 }
 """2^r on |r| <= 1/2; error relative to it. The constant 1 was not fitted."""
 
-TANH = {
-    # degree 4, error 2^-29.7
-    FLOAT32: _hex(
-        """
-        -0x1.55554ap-2 0x1.110ceep-3 -0x1.b91e7ep-5 0x1.58e518p-6 -0x1.9921ap-8
-        """
-    ),
-    # degree 9, error 2^-55.5
-    FLOAT64: _hex(
-        """
-        -0x1.555555555549dp-2 0x1.11111111028b2p-3 -0x1.ba1ba1ad6803p-5 0x1.664f45c11564ap-6
-        -0x1.226ddd18669f3p-7 0x1.d6c617ae712b1p-9 -0x1.7cf381d22d259p-10 0x1.2fa1248c47ff3p-11
-        -0x1.b900932ed9b4dp-13 0x1.abe791425ddbdp-15
-        """
-    ),
-}
-"""(tanh x - x) / x^3 as a polynomial in x^2, on |x| <= 0.55; error relative to tanh x."""
-
 SINH = {
     # degree 2, error 2^-25.3
     FLOAT32: _hex(

@@ -70,12 +70,12 @@ def sigmoid(x: Lanes) -> Lanes:
 
 
 def tanh(x: Lanes) -> Lanes:
-    """tanh a = 1 - 2 / (1 + e^(2a)), a = |x|, where that is above 1/2; below, a + a^3 T(a^2)."""
-    a = absolute(x)
-    z = a * a
-    small = mad(a * z, polynomial(z, c.TANH[x.format]), a)
-    p, s = exp2_factors(at_most(a, c.TANH_IS_1[x.format]) * (2 / math.log(2)), c.EXP2[x.format])
-    return copysign(select(a < 0.55, small, 1.0 - 2.0 / mad(p, s, 1.0)), x)
+    """tanh a = (1 - e) / (1 + e), a = |x|, where e = e^-2a = s + s g, and s - 1 and s + 1 are exact.
+
+    Near 0, where 1 - e cancels, s = 1 and -g is the numerator itself.
+    """
+    s, g = _expm1_factors(-2.0 * at_most(absolute(x), c.TANH_IS_1[x.format]))
+    return copysign(mad(s, g, s - 1.0) / mad(s, g, s + 1.0), x)
 
 
 def sinh(x: Lanes) -> Lanes:

@@ -36,12 +36,15 @@ from foretell.loops.nodes import (
     substitute_statement,
 )
 from foretell.loops.plain_nests import flattened, with_own_buffers, without_single_iterations
+from foretell.loops.split_chains import is_chain, split_chain
 from foretell.loops.stages import TensorStage, body_cost, is_sum_of_products
 
 PARALLEL_POINTS = 1 << 15
 """A nest with fewer points than this is not worth waking a thread for."""
 BLOCK_POINTS = 1 << 13
 """Points of a flat loop that one task takes."""
+CHAIN_POINTS = 1 << 10
+"""The same where the loop is cut in parts: what one leaves for the next should stay in the nearest cache."""
 ENOUGH_TASKS = 128
 """Tasks that divide evenly enough among the threads of any machine we know."""
 COLUMN_BLOCK = 128
@@ -505,9 +508,12 @@ def _blocked(axis: Axis, body: Statement, points: Dim) -> Statement:
     """
     if not _is_large(points):
         return For(axis.sym, axis.extent, "vector", body)
-    blocks = Axis(Sym(f"{axis.sym.name}.b", 0), expr.ceildiv(axis.extent, BLOCK_POINTS))
-    inside = Sym(f"{axis.sym.name}.j", 0, BLOCK_POINTS - 1)
-    start = blocks.sym * BLOCK_POINTS
+    size = CHAIN_POINTS if is_chain(body) else BLOCK_POINTS
+    blocks = Axis(Sym(f"{axis.sym.name}.b", 0), expr.ceildiv(axis.extent, size))
+    inside = Sym(f"{axis.sym.name}.j", 0, size - 1)
+    start = blocks.sym * size
     body = substitute_statement(body, {axis.sym: start + inside})
-    extent = expr.minimum(axis.extent - start, BLOCK_POINTS)
+    extent = expr.minimum(axis.extent - start, size)
+    if is_chain(body):
+        return For(blocks.sym, blocks.extent, "parallel", split_chain(inside, extent, size, body))
     return For(blocks.sym, blocks.extent, "parallel", For(inside, extent, "vector", body))

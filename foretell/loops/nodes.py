@@ -5,6 +5,7 @@ Semantics, once for all
   tensor expressions (`ir/tensor_expr.py`), with loads from `Buffer`s.
 - `For` runs its body for sym = 0 .. extent - 1. The kind says how, never what: `serial` in order, `parallel` in any
   order on any thread, `vector` several at a time, `unroll` written out. A vector loop handles its remainder itself.
+  `fetch` and `stream` are vector loops too: one asks for the lines it will store to, the other stores past the caches.
 - `Accumulate` combines a value into an element with a reduction; the element must hold a value already. In a vector
   loop whose variable does not index the target, partial results are combined after the loop.
 - `Store` rounds to the buffer's type, once; buffers of scope `register` hold compute types.
@@ -23,7 +24,8 @@ from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
 
-LOOP_KINDS = ("serial", "parallel", "vector", "unroll")
+VECTOR_KINDS = ("vector", "fetch", "stream")
+LOOP_KINDS = ("serial", "parallel", *VECTOR_KINDS, "unroll")
 
 
 @dataclass(frozen=True, slots=True)

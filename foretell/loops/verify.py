@@ -26,6 +26,7 @@ from foretell.ir.tensor_expr import (
 )
 from foretell.loops.nodes import (
     LOOP_KINDS,
+    VECTOR_KINDS,
     Accumulate,
     Allocate,
     Block,
@@ -102,8 +103,8 @@ def _verify_statement(statement: Statement, scope: _Scope) -> None:
 def _verify_loop(loop: For, scope: _Scope) -> None:
     scope.demand(loop.kind in LOOP_KINDS, f"{loop.kind!r} is no kind of loop")
     scope.demand(loop.kind != "parallel" or loop is scope.kernel.body, f"parallel loop {loop.sym} is not outermost")
-    inside_vector = any(outer.kind == "vector" for outer in scope.loops)
-    scope.demand(loop.kind != "vector" or not inside_vector, f"vector loop {loop.sym} stands in another one")
+    inside_vector = any(outer.kind in VECTOR_KINDS for outer in scope.loops)
+    scope.demand(loop.kind not in VECTOR_KINDS or not inside_vector, f"vector loop {loop.sym} stands in another one")
     scope.demand(all(loop.sym != outer.sym for outer in scope.loops), f"loop {loop.sym} is bound twice")
     _verify_symbols(loop.extent, scope)
     _verify_range(loop, scope)
@@ -123,7 +124,7 @@ def _verify_allocation(buffer: Buffer, scope: _Scope) -> None:
     scope.demand(buffer.scope in ("stack", "register"), f"{buffer} of scope {buffer.scope} is allocated")
     scope.demand(buffer.type.is_static, f"{buffer} needs a known size")
     scope.demand(buffer not in scope.allocated, f"{buffer} is allocated twice")
-    in_vector = any(loop.kind == "vector" for loop in scope.loops)
+    in_vector = any(loop.kind in VECTOR_KINDS for loop in scope.loops)
     scope.demand(buffer.scope == "register" or not in_vector, f"the lanes of a vector loop share {buffer}")
 
 
