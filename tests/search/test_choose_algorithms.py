@@ -28,9 +28,9 @@ def model() -> onnx.ModelProto:
 
 
 def weight_bytes(error: float | None) -> int:
-    options = {} if error is None else {"winograd_error": error}
-    made = foretell.compile(model(), target=TARGET, threads=1, **options)
-    return made.weight_bytes
+    if error is None:
+        return foretell.compile(model(), target=TARGET, threads=1).weight_bytes
+    return foretell.compile(model(), target=TARGET, threads=1, winograd_error=error).weight_bytes
 
 
 def test_the_budget_decides() -> None:
