@@ -21,13 +21,15 @@ def fitting_lanes(lanes: int, extent: Dim) -> int:
 
 
 def registers_at_a_time(body: Statement, extent: Dim, lanes: int) -> int:
-    """How many registers' worth of lanes the main loop takes at a time."""
+    """How many registers' worth of lanes the main loop takes at a time; 1 where many values are alive as it is."""
     if isinstance(body, For) and body.kind == "unroll":
+        return 1
+    if isinstance(body, Block) and len(body.statements) > WIDE:
         return 1
     width = WIDE_AROUND_LOOPS if has_loop(body) else WIDE
     while width > 1 and isinstance(extent, int) and lanes * width > extent:
         width //= 2
-    return 1 if isinstance(body, Block) and len(body.statements) > width else width
+    return width
 
 
 def has_loop(statement: Statement) -> bool:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import foretell
 from foretell.cli.main import main
 from foretell.support.errors import UsageError
+from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.target.features import host_architecture
 
 TARGET = "neoverse-n1" if host_architecture() == "aarch64" else "x86-64-v3"
@@ -27,15 +28,13 @@ def model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
-def weight_bytes(error: float | None) -> int:
-    if error is None:
-        return foretell.compile(model(), target=TARGET, threads=1).weight_bytes
+def weight_bytes(error: float) -> int:
     return foretell.compile(model(), target=TARGET, threads=1, winograd_error=error).weight_bytes
 
 
 def test_the_budget_decides() -> None:
     direct = weight_bytes(0.0)
-    assert weight_bytes(None) > weight_bytes(1e-6) > direct
+    assert weight_bytes(DEFAULT_WINOGRAD_ERROR) > weight_bytes(1e-6) > direct
     assert weight_bytes(1e-9) == direct
 
 
