@@ -65,7 +65,8 @@ def shared_depth(stages: tuple[TensorStage, ...], kept: frozenset[Buffer]) -> in
 def _common_depth(stages: tuple[TensorStage, ...]) -> int:
     """The number of leading axes on which all stages agree and read one another at the same point.
 
-    A stage that fills a part of its buffer shares all of its axes or none: it knows nothing of the rows beside it.
+    A stage that fills a part of its buffer shares all of its axes, or outer ones with the other parts, or none: it
+    knows nothing of the rows beside it.
     """
     depth = min(len(stage.axes) for stage in stages)
     for position in range(depth):
@@ -85,7 +86,14 @@ def _common_depth(stages: tuple[TensorStage, ...]) -> int:
     if is_split and any(stage.reduction is not None for stage in stages):
         return 0  # One reduction per place: what schedules its loops does not look for parts that never meet.
     in_parts = is_split or any(_fills_a_part(stage) for stage in stages)
-    return 0 if in_parts and not whole else depth
+    are_parts_of_one = len(writers) == 1 and all(_starts_with_its_axes(stage, depth) for stage in stages)
+    return 0 if in_parts and not whole and not are_parts_of_one else depth
+
+
+def _starts_with_its_axes(stage: TensorStage, depth: int) -> bool:
+    outer = stage.axes[:depth]
+    starts = all(index == axis.sym for index, axis in zip(stage.place, outer, strict=False))
+    return starts and all(axis.extent == dim for axis, dim in zip(outer, stage.buffer.shape, strict=False))
 
 
 def _same_indices(load: Load, reader: TensorStage, writer: TensorStage) -> int:
