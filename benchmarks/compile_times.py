@@ -18,7 +18,7 @@ DETAILS = ("first_ms", "peak_mb", "saved_mb")
 
 @dataclass(frozen=True, slots=True)
 class CompilePace:
-    repeats: int = 3
+    repeats: int = 2
     limit_s: float = 600.0
 
 

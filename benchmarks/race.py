@@ -27,7 +27,7 @@ PAUSE_S = 0.1
 class Pace:
     """How long a race takes."""
 
-    heats: int = 3
+    heats: int = 2
     """Each has fresh processes: one that is lucky with its memory stays so."""
     rounds: int = 5
     """Of each heat."""

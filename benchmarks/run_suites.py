@@ -47,10 +47,15 @@ class Plan:
     def cases(self, suite: str) -> list[Case]:
         return select(SUITES[suite].cases(), self.only, quick=self.is_quick)
 
+    def threads_of(self, suite: str) -> tuple[int, ...]:
+        """Compiling is timed once: it does not depend on how many threads the result will use."""
+        return self.threads[-1:] if suite == COMPILE else self.threads
+
     def estimate_s(self) -> float:
         """About how long it all takes."""
-        return len(self.threads) * sum(
+        return sum(
             SUITES[suite].estimate_s(self.is_quick)
+            * len(self.threads_of(suite))
             * len(self.cases(suite))
             * len(self.contestants(suite))
             / (1 + len(SUITES[suite].peers))
@@ -81,7 +86,7 @@ def _run_case(plan: Plan, suite: str, case: Case, place: str, machine: Machine, 
     with TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         stored = store(case, folder)
-        for threads in plan.threads:
+        for threads in plan.threads_of(suite):
             start = time.monotonic()
             measured = _race(plan, suite, stored, threads, folder)
             peak = machine["peak_gflops"].get(str(threads))

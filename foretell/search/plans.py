@@ -73,8 +73,8 @@ def _window_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads
     The operands that all rows share stay in registers too, and one tile overlaps with the next: no chain is waited for.
     """
     kept = window.points * (window.shared + loads.by_vector * vectors)
-    carried = vectors * min(rows, window.length - 1)
-    is_held = rows * vectors + kept + carried < spec.vector_registers
+    carried = vectors * (rows - 1) * window.points // window.length
+    is_held = rows * vectors + kept + carried <= spec.vector_registers
     distinct = window.distinct(rows) / window.length if is_held else rows
     count = STRADDLING_LOADS * loads.by_both * distinct * vectors + (
         0 if is_held else window.shared + loads.by_vector * vectors
