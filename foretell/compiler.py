@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from foretell.frontend.import_onnx import Imported, Shapes, Source, Values, import_onnx
@@ -17,10 +18,11 @@ from foretell.frontend.read_onnx import StoredModel, read_onnx
 from foretell.graph.control_flow import is_control_flow
 from foretell.graph.nodes import Graph
 from foretell.graph.simplify import simplify
-from foretell.link_program import is_native, link_program, lower_program
+from foretell.link_program import Lowered, is_native, link_program, lower_program
 from foretell.runtime.session import CompiledModel
 from foretell.runtime.specialise import Specialiser
 from foretell.search.choose_algorithms import choose_algorithms
+from foretell.search.records import try_records
 from foretell.support.errors import NotNative, UsageError
 from foretell.support.limits import DEFAULT_LIMITS, DEFAULT_WINOGRAD_ERROR, Limits
 from foretell.support.progress import Steps
@@ -28,7 +30,7 @@ from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import resolve_target
 from foretell.target.threads import default_threads
 
-__all__ = ["choose_algorithms", "compile", "import_model", "link_program", "lower_program", "simplify"]
+__all__ = ["Lowered", "choose_algorithms", "compile", "import_model", "link_program", "lower_program", "simplify"]
 
 
 def compile(
@@ -51,6 +53,7 @@ def compile(
     and is warned of; `native_only` refuses it. Where small inputs tell what an operator needs to know (axes, sizes),
     the model is compiled again, natively, for the values that it is called with.
 
+    Schedules that `foretell tune` measured on this CPU with as many threads are used where they were clearly faster.
     Convolutions may be computed by Winograd's minimal filtering, if the error to expect, relative to a layer's greatest
     result, is at most `winograd_error`; 0 forbids it.
     """
@@ -68,7 +71,9 @@ def compile(
         _report_reference(slow, native_only)
     if progress is not None:
         progress.step("compile", f"{len(graph.nodes)} nodes for {resolved}")
-    model = link_program(graph, resolved, default_threads() if threads is None else threads, times)
+    count = default_threads() if threads is None else threads
+    with nullcontext() if (records := try_records(resolved, count)) is None else records:
+        model = link_program(graph, resolved, count, times, None if records is None else records.try_best)
     if specialising:
         again = partial(
             compile,

@@ -26,7 +26,7 @@ from foretell.loops.place_stores import place_stores
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
-from foretell.search.schedule_nests import NestScheduler, Packing
+from foretell.search.schedule_nests import Nest, NestScheduler, Packing, Recorded
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 
@@ -43,12 +43,16 @@ class Lowered:
     steps: list[NativeStep | NodeStep]
     packed: Mapping[str, Packing]
     """Names of packed constants: what they are made of, and how."""
+    nests: tuple[tuple[Nest, int], ...]
+    """Distinct sums of products, and how often each occurs."""
 
 
-def lower_program(graph: Graph, target: Target) -> Lowered:
-    schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants))
+def lower_program(graph: Graph, target: Target, recorded: Recorded | None = None) -> Lowered:
+    """Kernels for a graph; `recorded` knows schedules that were measured."""
+    schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants), recorded)
     steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
-    return Lowered([_with_placed_stores(step, target) for step in steps], schedule.packed)
+    nests = tuple((nest, schedule.counts[name]) for name, nest in schedule.nests.items())
+    return Lowered([_with_placed_stores(step, target) for step in steps], schedule.packed, nests)
 
 
 def _with_placed_stores(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
@@ -58,11 +62,17 @@ def _with_placed_stores(step: NativeStep | NodeStep, target: Target) -> NativeSt
     return NativeStep(tuple(place_stores(kernel, sizes) for kernel in step.kernels))
 
 
-def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTimes | None = None) -> CompiledModel:
+def link_program(
+    graph: Graph,
+    target: Target,
+    threads: int = 1,
+    times: StageTimes | None = None,
+    recorded: Recorded | None = None,
+) -> CompiledModel:
     """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
     times = StageTimes() if times is None else times
     with times.measure("lower"):
-        lowered = lower_program(graph, target)
+        lowered = lower_program(graph, target, recorded)
         steps, constants = lowered.steps, _constants(graph, lowered)
         program = _program(graph, steps, constants)
     with times.measure("emit"):
@@ -71,7 +81,7 @@ def link_program(graph: Graph, target: Target, threads: int = 1, times: StageTim
         )
     with times.measure("llvm"):
         binary = Binary(target, compile_module(module, target), emit_pool(target))
-    fallbacks = [_fallback(step.node, target, threads, times) for step in steps if isinstance(step, NodeStep)]
+    fallbacks = [_fallback(step.node, target, threads, times, recorded) for step in steps if isinstance(step, NodeStep)]
     numbers = {slot.name: number for number, slot in enumerate(program.slots)}
     with times.measure("load"):
         arrays = {numbers[name]: array for name, array in constants.items()}
@@ -201,7 +211,7 @@ def _native_step(number: int, kernels: Sequence[Kernel], numbers: Mapping[str, i
     return Step(number, None, tuple(reads), tuple(writes), uses)
 
 
-def _fallback(node: Node, target: Target, threads: int, times: StageTimes) -> Fallback:
+def _fallback(node: Node, target: Target, threads: int, times: StageTimes, recorded: Recorded | None) -> Fallback:
     """How a node without native code is run."""
     present = [value is not None for value in node.inputs]
 
@@ -211,7 +221,7 @@ def _fallback(node: Node, target: Target, threads: int, times: StageTimes) -> Fa
 
     if not is_control_flow(node):
         return lambda arrays, symbols: evaluate_node(node, spread(arrays), symbols)
-    models = {id(graph): link_program(graph, target, threads, times) for graph in node.subgraphs}
+    models = {id(graph): link_program(graph, target, threads, times, recorded) for graph in node.subgraphs}
 
     def run(arrays: Sequence[Array], symbols: Mapping[Sym, int]) -> Sequence[Array]:
         return run_control_flow(

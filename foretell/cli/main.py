@@ -10,6 +10,7 @@ import io
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,7 @@ from foretell.cli.compile_command import compile_command
 from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Verbose
 from foretell.cli.output import Output
 from foretell.cli.run_command import run_command
+from foretell.cli.tune_command import tune_command
 from foretell.cli.verify_command import verify_command
 from foretell.report.tables import table
 from foretell.support.errors import ForetellError, UsageError
@@ -74,8 +76,8 @@ def explain(
 ) -> None:
     """Print the simplified graph, operator by operator, and the passes that made it; or its kernels."""
     from foretell.cli.inputs import parse_shapes
-    from foretell.compiler import choose_algorithms, import_model, simplify
-    from foretell.report.kernels import describe_kernels, kernels_table
+    from foretell.compiler import choose_algorithms, import_model, lower_program, simplify
+    from foretell.report.kernels import describe_kernels, describe_spaces, kernels_table, spaces_table
     from foretell.report.passes import passes_json, passes_table, summarise_passes
     from foretell.support.trace import Trace
     from foretell.target.resolve import resolve_target
@@ -91,8 +93,17 @@ def explain(
         graph = simplify(graph, trace=trace)
         graph = trace.run("choose_algorithms", lambda before: choose_algorithms(before, resolved.spec), graph)
     if kernels:
-        found = describe_kernels(graph, resolved)
-        output.show(kernels_table(found), facts={"kernels": [kernel.to_json() for kernel in found]})
+        lowered = lower_program(graph, resolved)
+        found, spaces = describe_kernels(lowered), describe_spaces(lowered, resolved)
+        output.show(
+            kernels_table(found),
+            "",
+            spaces_table(spaces),
+            facts={
+                "kernels": [kernel.to_json() for kernel in found],
+                "sums_of_products": [asdict(space) for space in spaces],
+            },
+        )
         return
     shown = str(graph if after is None else trace.after(after))
     passes = [] if quiet else ["", passes_table(summarise_passes(trace.records))]
@@ -103,6 +114,7 @@ app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("verify")(verify_command)
 app.command("bench")(bench_command)
+app.command("tune")(tune_command)
 
 
 @app.command()

@@ -2,8 +2,6 @@
 
 An entry is a file whose name is the key: a SHA-256 of its code, and the code. Entries are written whole or not at all;
 one that does not match its checksum is as good as none. Every trouble with the disk only costs time.
-
-FORETELL_CACHE_DIR names another folder; empty or `off` it turns the cache off.
 """
 
 from __future__ import annotations
@@ -14,11 +12,10 @@ import os
 import time
 from pathlib import Path
 
-import platformdirs
-
 from foretell.support.atomic_write import TEMPORARY, atomic_write
+from foretell.support.cache_folder import try_cache_folder
 
-VARIABLE = "FORETELL_CACHE_DIR"
+FOLDER = "objects"
 MAX_BYTES = 1 << 30
 """All entries together; the ones that were not used for longest are dropped."""
 ABANDONED_S = 3600.0
@@ -37,7 +34,7 @@ def cache_key(*parts: str) -> str:
 
 def try_cached(key: str) -> bytes | None:
     """The object code of a key, or None if it is not there, damaged, or not to be trusted."""
-    folder = try_cache_folder()
+    folder = try_cache_folder(FOLDER)
     if folder is None:
         return None
     path = folder / (key + SUFFIX)
@@ -55,35 +52,13 @@ def try_cached(key: str) -> bytes | None:
 
 def keep(key: str, code: bytes, max_bytes: int = MAX_BYTES) -> None:
     """Add an entry, and drop old ones if there are too many."""
-    folder = try_cache_folder()
+    folder = try_cache_folder(FOLDER)
     if folder is None:
         return
     with contextlib.suppress(OSError):
         with atomic_write(folder / (key + SUFFIX), durable=False) as file:
             file.write(hashlib.sha256(code).digest() + code)
         _drop_old(folder, max_bytes)
-
-
-def try_cache_folder() -> Path | None:
-    """Where entries are, made if it is missing; None if the cache is off or the folder is not only ours to write."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen is not None and chosen.strip().lower() in ("", "off"):
-        return None
-    root = platformdirs.user_cache_path("foretell") if chosen is None else Path(chosen)
-    folder = root / "objects"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder if _is_ours(folder) else None
-    except OSError:
-        return None
-
-
-def _is_ours(folder: Path) -> bool:
-    """Code from a folder that others may write to is code that others may choose."""
-    if not hasattr(os, "getuid"):
-        return True
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _drop_old(folder: Path, max_bytes: int) -> None:

@@ -16,7 +16,7 @@ from foretell.loops.axes import access_stride
 from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in
 
 STREAM_SHARE = 2
-"""Results stream if they are larger than the last cache divided by this (docs/decisions/0010)."""
+"""Results stream if they are larger than the last cache divided by this (docs/decisions/0011)."""
 LINE_BYTES = 64
 LONG_BYTES = 4096
 """A row shorter than this ends before lines fetched ahead in it are reached."""

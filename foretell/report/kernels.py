@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from foretell.compiler import lower_program
-from foretell.graph.nodes import Graph
+from foretell.compiler import Lowered
 from foretell.ir import expr
 from foretell.ir.expr import Dim
 from foretell.loops.analysis import bytes_moved, flops
@@ -17,6 +16,7 @@ from foretell.loops.nodes import Kernel
 from foretell.report.flops import smallest
 from foretell.report.tables import table
 from foretell.report.units import short_number
+from foretell.search.schedule_contraction import schedules
 from foretell.support.errors import ShapeTooComplex
 from foretell.target.resolve import Target
 
@@ -45,10 +45,33 @@ class KernelReport:
         }
 
 
-def describe_kernels(graph: Graph, target: Target) -> tuple[KernelReport, ...]:
+@dataclass(frozen=True, slots=True)
+class SpaceReport:
+    """A sum of products, and how many schedules it has."""
+
+    nest: str
+    count: int
+    """How often the model runs it."""
+    schedules: int
+
+
+def describe_spaces(lowered: Lowered, target: Target) -> tuple[SpaceReport, ...]:
+    """The sums of products of a model; none of other nests, which have no choice."""
+    return tuple(
+        SpaceReport(nest.title, count, len(schedules(nest.kernel, target.spec, nest.constants)))
+        for nest, count in lowered.nests
+    )
+
+
+def spaces_table(spaces: tuple[SpaceReport, ...]) -> Table:
+    rows: list[tuple[object, ...]] = [(space.nest, str(space.count), str(space.schedules)) for space in spaces]
+    return table("sum of products", "times", "schedules", rows=rows)
+
+
+def describe_kernels(lowered: Lowered) -> tuple[KernelReport, ...]:
     """In the order they run; subgraphs of control flow are one line each."""
     found: list[KernelReport] = []
-    for step in lower_program(graph, target).steps:
+    for step in lowered.steps:
         if isinstance(step, NodeStep):
             operator = str(step.node.attrs.get("op_type", step.node.op))
             found.append(KernelReport(IN_PYTHON, step.node.location, operator, None, None))

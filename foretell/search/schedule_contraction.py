@@ -52,6 +52,19 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     return None if plan is None else build_schedule(problem, plan, constants)
 
 
+def schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[Schedule]:
+    """Every schedule of the space, the ones predicted to be fastest first; none if no axis of the output suits vectors.
+
+    Plans that differ in what makes no difference to the steps count once.
+    """
+    contraction = try_contraction(kernel)
+    problem = try_problem(contraction, spec, constants) if contraction else None
+    if problem is None:
+        return []
+    ordered = sorted(plans(problem, spec), key=lambda plan: plan_cycles(problem, spec, plan))
+    return list(dict.fromkeys(build_schedule(problem, plan, constants) for plan in ordered))
+
+
 def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:
     """The steps that bring a plain nest into tiles."""
     v, rows, shape = problem.vector.name, problem.rows, plan.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -9,13 +10,34 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.canonical import canonical
 from foretell.loops.nodes import Kernel
 from foretell.loops.plain_nests import map_accesses
+from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.pack import Part, packed_buffer
-from foretell.schedule.steps import Pack, apply_schedule
+from foretell.schedule.steps import Pack, Schedule, apply_schedule
+from foretell.search.records import workload_name
 from foretell.search.schedule_contraction import try_schedule
 from foretell.target.hardware_spec import HardwareSpec
 
 Packing: TypeAlias = tuple[Buffer, tuple[Part, ...]]
 """A constant and the order in which it is stored."""
+
+
+Recorded: TypeAlias = Callable[[str], Schedule | None]
+"""The schedule that was measured to be fastest for a workload, if any was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A plain nest between operands called b0, b1, ..., as a schedule is asked for it."""
+
+    workload: str
+    kernel: Kernel
+    constants: frozenset[str]
+
+    @property
+    def title(self) -> str:
+        """What it reads and writes, for people."""
+        reads, writes = (", ".join(str(b.type) for b in some) for some in (self.kernel.reads, self.kernel.writes))
+        return f"{reads} -> {writes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +54,38 @@ class NestScheduler:
 
     spec: HardwareSpec
     constants: frozenset[str]
+    recorded: Recorded | None = None
     packed: dict[str, Packing] = field(default_factory=dict)
-    known: dict[tuple[str, tuple[bool, ...]], _Scheduled | None] = field(default_factory=dict)
+    nests: dict[str, Nest] = field(default_factory=dict)
+    """Distinct nests that schedules were asked for, by workload."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each was asked for."""
+    _known: dict[str, _Scheduled | None] = field(default_factory=dict)
 
     def __call__(self, kernel: Kernel) -> Kernel | None:
         """The nest that should be fastest; None if no schedule suits it."""
         shared = canonical(kernel)
-        key = (str(shared), tuple(buffer.name in self.constants for buffer in kernel.reads))
-        if key not in self.known:
-            self.known[key] = self._schedule(shared, key[1])
-        found = self.known[key]
+        are_constant = tuple(buffer.name in self.constants for buffer in kernel.reads)
+        name = workload_name(shared, are_constant)
+        if name not in self.nests:
+            constants = (
+                buffer.name for buffer, is_constant in zip(shared.reads, are_constant, strict=True) if is_constant
+            )
+            self.nests[name] = Nest(name, shared, frozenset(constants))
+            self._known[name] = self._schedule(self.nests[name])
+        self.counts[name] = self.counts.get(name, 0) + 1
+        found = self._known[name]
         return None if found is None else self._between(found, shared, kernel)
 
-    def _schedule(self, shared: Kernel, are_constant: tuple[bool, ...]) -> _Scheduled | None:
-        constants = [buffer.name for buffer, is_constant in zip(shared.reads, are_constant, strict=True) if is_constant]
-        steps = try_schedule(shared, self.spec, frozenset(constants))
-        if steps is None:
-            return None
-        packed = {step.buffer: step.parts for step in steps if isinstance(step, Pack)}
-        return _Scheduled(apply_schedule(shared, steps), packed)
+    def _schedule(self, nest: Nest) -> _Scheduled | None:
+        recorded = self.recorded(nest.workload) if self.recorded is not None else None
+        if recorded is not None:
+            try:
+                return _scheduled(nest, recorded)
+            except IllegalStep:  # it was recorded by a version whose steps were others
+                pass
+        steps = try_schedule(nest.kernel, self.spec, nest.constants)
+        return None if steps is None else _scheduled(nest, steps)
 
     def _between(self, found: _Scheduled, shared: Kernel, kernel: Kernel) -> Kernel:
         """The scheduled nest with a kernel's own operands."""
@@ -65,3 +100,8 @@ class NestScheduler:
         body = map_accesses(found.kernel.body, lambda buffer, indices: (own.get(buffer, buffer), indices))
         reads, writes = (tuple(own[buffer] for buffer in some) for some in (found.kernel.reads, found.kernel.writes))
         return replace(kernel, reads=reads, writes=writes, body=body)
+
+
+def _scheduled(nest: Nest, steps: Schedule) -> _Scheduled:
+    packed = {step.buffer: step.parts for step in steps if isinstance(step, Pack)}
+    return _Scheduled(apply_schedule(nest.kernel, steps), packed)

@@ -15,7 +15,8 @@ import pytest
 
 from foretell.codegen import compile_module as stage
 from foretell.codegen.compile_module import compile_module
-from foretell.codegen.object_cache import VARIABLE, cache_key, keep, try_cache_folder, try_cached
+from foretell.codegen.object_cache import FOLDER, cache_key, keep, try_cached
+from foretell.support.cache_folder import VARIABLE, try_cache_folder
 from foretell.target.resolve import resolve_target
 
 
@@ -52,7 +53,7 @@ def test_damaged_entries_are_ignored_and_rewritten(folder: Path, damage: bytes) 
 def test_turned_off(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, value)
     keep("key", b"code")
-    assert try_cache_folder() is None and try_cached("key") is None
+    assert try_cache_folder(FOLDER) is None and try_cached("key") is None
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_equal_nests_are_scheduled_once() -> None:
     graph = three_products()
     schedule = NestScheduler(TARGET.spec, frozenset(value.name for value in graph.constants))
     lower_graph(graph, is_native, TARGET.spec.vector_bytes // 4, schedule)
-    assert len(schedule.known) == 2
+    assert len(schedule.nests) == 2
     assert len(schedule.packed) == 2, "the weights of both, not what is no constant"
     assert {source.name for source, _ in schedule.packed.values()} == {value.name for value in graph.constants}
 
