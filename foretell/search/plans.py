@@ -44,6 +44,8 @@ NEAR_PIECES = 0.25
 """The part of a line at the end of a piece that is fetched again although it was read just before."""
 KEPT_SHARE = 0.6
 """The part of a cache that is still there when it is read again."""
+LATER_SHARE = 0.75
+"""The same of the caches after the first, which little else passes through."""
 OVERLAP_LOSS = 0.2
 """The part of computing, or of waiting for memory, that the longer of the two does not hide."""
 
@@ -288,6 +290,6 @@ def _second_cache(spec: HardwareSpec) -> float:
 def cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
     """Cycles to read something again after so many bytes in all; what is still in the first cache is free."""
     for number, level in enumerate(spec.caches):
-        if between_bytes <= KEPT_SHARE * level.size_bytes:
+        if between_bytes <= (KEPT_SHARE if number == 0 else LATER_SHARE) * level.size_bytes:
             return size_bytes / level.bandwidth_bytes_per_cycle if number else 0.0
     return size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
