@@ -54,7 +54,7 @@ def tune_command(
         for line in report.lines
     ]
     output.show(
-        table("result", "times", "ms as predicted", "best is faster by", "tried", rows=rows),
+        table("nest", "times", "ms as predicted", "best is faster by", "tried", rows=rows),
         "",
         f"{report.predicted_ms:.4g} ms as predicted, {report.best_ms:.4g} ms as measured; records in {report.path}",
         facts=report.to_json(),
