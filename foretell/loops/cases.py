@@ -21,7 +21,7 @@ def case_periods(body: Scalar, axes: Sequence[Axis]) -> dict[Sym, int]:
     few values are asked for.
     """
     asked: dict[Sym, dict[int, set[int]]] = {}
-    for condition in _conditions(body):
+    for condition in conditions(body):
         found = _try_case(condition, axes)
         if found is not None:
             sym, period, value = found
@@ -38,18 +38,18 @@ def _part_count(extent: int, period: int) -> int:
     return (period if extent >= period else 0) + extent % period
 
 
-def _conditions(scalar: Scalar) -> Iterator[Scalar]:
-    """Conditions of the outermost selections: cases do not decide by the same index again."""
+def conditions(scalar: Scalar) -> Iterator[Scalar]:
+    """What the selections of an expression ask."""
     match scalar:
         case Select(condition, then, otherwise):
             yield condition
-            yield from _conditions(then)
-            yield from _conditions(otherwise)
+            yield from conditions(then)
+            yield from conditions(otherwise)
         case Apply(_, arguments):
             for argument in arguments:
-                yield from _conditions(argument)
+                yield from conditions(argument)
         case Cast(value):
-            yield from _conditions(value)
+            yield from conditions(value)
         case _:
             return
 

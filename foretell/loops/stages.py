@@ -6,7 +6,7 @@ after:  y[i] = exp(a[i]) + b[i]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretell.graph.nodes import Node, Value
@@ -29,7 +29,7 @@ from foretell.ir.tensor_expr import (
     Stage,
     axis_over,
 )
-from foretell.loops.cases import case_periods
+from foretell.loops.cases import case_periods, conditions
 from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
 
 CHEAP_COST = 2.0
@@ -270,7 +270,7 @@ def _parts(stage: TensorStage, most: int) -> list[TensorStage] | None:
 
 def _try_cut(stage: TensorStage) -> tuple[TensorStage, TensorStage] | None:
     """Two parts, below and above the place where the first condition on a single axis changes."""
-    for condition in _conditions(stage.body):
+    for condition in conditions(stage.body):
         found = _threshold(condition, stage.axes)
         if found is not None:
             number, place, holds_below = found
@@ -279,21 +279,6 @@ def _try_cut(stage: TensorStage) -> tuple[TensorStage, TensorStage] | None:
             above = _restricted(stage, number, place, axis.extent - place, condition, not holds_below)
             return below, above
     return None
-
-
-def _conditions(scalar: Scalar) -> Iterator[Scalar]:
-    match scalar:
-        case Select(condition, then, otherwise):
-            yield condition
-            yield from _conditions(then)
-            yield from _conditions(otherwise)
-        case Apply(_, arguments):
-            for argument in arguments:
-                yield from _conditions(argument)
-        case Cast(value):
-            yield from _conditions(value)
-        case _:
-            return
 
 
 def _threshold(condition: Scalar, axes: tuple[Axis, ...]) -> tuple[int, int, bool] | None:
