@@ -122,7 +122,7 @@ def _measure_next(tuned: Tuned, target: Target, threads: int, records: Records) 
     for schedule, seconds in zip((tuned.predicted, *batch), times, strict=True):
         ratio = median(seconds) / reference if seconds and reference else None
         new.append(Record(tuned.nest.workload, schedule, tuple(seconds), ratio))
-        if schedule is not tuned.predicted or tuned.batches == 1:
+        if schedule is not tuned.predicted or tuned.tried == 0:
             _note(tuned, new[-1])
     records.add(new)
 

@@ -52,6 +52,8 @@ def test_all_is_tried_once_and_not_again(tmp_path: Path) -> None:
         (again,) = tune_nests([(NEST, 3)], TARGET, 1, 0.0, records)
         assert (again.tried, again.best, again.best_ratio) == (some.tried, some.best, some.best_ratio)
         assert len(records.of("product")) == some.tried
+        (more,) = tune_nests([(NEST, 3)], TARGET, 1, 1e-3, records)
+        assert len(records.of("product")) == more.tried == min(space, 2 * BATCH_SIZE - 1)
 
 
 @pytest.mark.parametrize("failure", ["crash", "hang", "nonsense"])
