@@ -22,7 +22,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
-from foretell.loops.place_stores import place_stores
+from foretell.loops.place_lines import place_lines
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
@@ -52,14 +52,14 @@ def lower_program(graph: Graph, target: Target, recorded: Recorded | None = None
     schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants), recorded)
     steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
     nests = tuple((nest, schedule.counts[name]) for name, nest in schedule.nests.items())
-    return Lowered([_with_placed_stores(step, target) for step in steps], schedule.packed, nests)
+    return Lowered([_with_placed_lines(step, target) for step in steps], schedule.packed, nests)
 
 
-def _with_placed_stores(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
+def _with_placed_lines(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
     if isinstance(step, NodeStep):
         return step
     sizes = [cache.size_bytes for cache in target.spec.caches]
-    return NativeStep(tuple(place_stores(kernel, sizes) for kernel in step.kernels))
+    return NativeStep(tuple(place_lines(kernel, sizes) for kernel in step.kernels))
 
 
 def link_program(

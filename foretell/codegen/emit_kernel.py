@@ -52,6 +52,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Fetch,
     For,
     Guard,
     Kernel,
@@ -64,8 +65,6 @@ from foretell.loops.nodes import (
 )
 
 LINE_BYTES = 64
-FETCH_AHEAD_BYTES = 1024
-"""How far ahead of stores their lines are asked for: sixteen lines, about what a core can wait for at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +247,8 @@ class _LoopEmitter:
     """Registers of buffers that have a shape, by the place of their first element."""
     tile_element_bytes: int = 4
     """The widest element of the kernel: loops over one tile take as many lanes at a time, whatever they compute."""
-    storing: str = "plain"
-    """What full vectors do on their way to memory: nothing special, `fetch` or `stream`."""
+    is_streaming: bool = False
+    """Whether full vectors are stored past the caches."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
     """What index expressions came to in a block."""
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
@@ -268,17 +267,18 @@ class _LoopEmitter:
     def statement(self, statement: Statement) -> None:
         match statement:
             case Block(statements):
-                stores = [inner for inner in statements if isinstance(inner, Store)]
-                if len(stores) == len(statements):
+                rest = [inner for inner in statements if not isinstance(inner, Fetch)]
+                for inner in statements:
+                    if isinstance(inner, Fetch):
+                        self.statement(inner)
+                stores = [inner for inner in rest if isinstance(inner, Store)]
+                if len(stores) == len(rest):
                     self.stores(stores)
                     return
-                for inner in statements:
+                for inner in rest:
                     self.statement(inner)
             case For(sym, extent, "vector", body):
                 self.vector_loop(sym, extent, body)
-            case For(sym, extent, "fetch", body):
-                with self._storing("fetch"):
-                    self.vector_loop(sym, extent, body)
             case For(sym, extent, "stream", body):
                 self.stream_loop(sym, extent, body)
             case For(sym, int() as extent, "unroll", body):
@@ -289,6 +289,8 @@ class _LoopEmitter:
                 self.store(buffer, indices, value)
             case Accumulate(buffer, indices, reduction, value):
                 self.accumulate(buffer, indices, reduction, value)
+            case Fetch(buffer, indices, to_write):
+                self.fetch(buffer, indices, to_write)
             case Allocate(buffer, body):
                 self.allocate(buffer)
                 self.statement(body)
@@ -389,16 +391,12 @@ class _LoopEmitter:
     def stream_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
         """A vector loop whose full vectors go past the caches, if they lie as such stores need; else as any other."""
         with self.builder.if_else(self._stores_are_aligned(sym, body)) as (aligned, otherwise):
-            with aligned, self._storing("stream"):
+            with aligned:
+                self.is_streaming = True
                 self.vector_loop(sym, extent, body)
+                self.is_streaming = False
             with otherwise:
                 self.vector_loop(sym, extent, body)
-
-    @contextmanager
-    def _storing(self, how: str) -> Iterator[None]:
-        self.storing = how
-        yield
-        self.storing = "plain"
 
     def _stores_are_aligned(self, sym: Sym, body: Statement) -> ir.Value:
         """Whether the first element of every store begins a vector register's worth of memory."""
@@ -629,12 +627,10 @@ class _LoopEmitter:
     def _store_run(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
         address = self._address(buffer, place)
         size_bytes = lanes_of(value) * buffer.dtype.itemsize
-        if self.storing == "stream" and self.mask is None and size_bytes % self.vector_bytes == 0:
+        if self.is_streaming and self.mask is None and size_bytes % self.vector_bytes == 0:
             stored = self.builder.store(value, address, align=self.vector_bytes)
             stored.set_metadata("nontemporal", self.module.add_metadata([ir.Constant(I32, 1)]))
             return
-        if self.storing == "fetch" and self.mask is None:
-            self._fetch_ahead(address, size_bytes)
         if self.mask is None or not is_vector(value):
             self.builder.store(value, address, align=buffer.dtype.itemsize)
             return
@@ -643,13 +639,21 @@ class _LoopEmitter:
         function = declare_intrinsic(self.module, "llvm.masked.store", types[:2], ir.VoidType(), types)
         self.builder.call(function, [value, address, ir.Constant(I32, buffer.dtype.itemsize), mask])
 
-    def _fetch_ahead(self, address: ir.Value, size_bytes: int) -> None:
-        """Ask for the lines of a later store, as many as this one fills; past the end of a buffer that does no harm."""
+    def fetch(self, buffer: Buffer, indices: tuple[Dim, ...], to_write: bool) -> None:
+        """Ask for the lines of neighbouring elements, one element per lane; under a mask it is not worth it."""
+        if self.mask is not None:
+            return
+        place = self._offset(buffer, indices)
+        assert place.vector is None and place.stride in (0, 1), f"a fetch of {buffer} is of neighbours"
+        count = self.lanes.count if self.lanes and place.stride else 1
         types = [POINTER, I32, I32, I32]
         prefetch = declare_intrinsic(self.module, "llvm.prefetch", types[:1], ir.VoidType(), types)
-        for start in range(FETCH_AHEAD_BYTES, FETCH_AHEAD_BYTES + size_bytes, LINE_BYTES):
-            line = self.builder.gep(address, [ir.Constant(I64, start)], source_etype=I8)
-            self.builder.call(prefetch, [line, ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)])
+        first = self.builder.gep(self.pointers[buffer], [place.base], source_etype=stored_type(buffer.dtype))
+        for start in range(0, count * buffer.dtype.itemsize, LINE_BYTES):
+            line = self.builder.gep(first, [ir.Constant(I64, start)], source_etype=I8)
+            self.builder.call(
+                prefetch, [line, ir.Constant(I32, int(to_write)), ir.Constant(I32, 3), ir.Constant(I32, 1)]
+            )
 
     def _store_each(self, buffer: Buffer, place: _Place, value: ir.Value) -> None:
         for lane in range(lanes_of(value)):

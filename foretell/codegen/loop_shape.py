@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Index, Scalar, Select, Source, dtype_of
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, loads_in
+from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Statement, Store, loads_in
 
 WIDE = 4
 """Registers' worth of lanes in the main part of a vector loop."""
@@ -24,7 +24,7 @@ def registers_at_a_time(body: Statement, extent: Dim, lanes: int) -> int:
     """How many registers' worth of lanes the main loop takes at a time; 1 where many values are alive as it is."""
     if isinstance(body, For) and body.kind == "unroll":
         return 1
-    if isinstance(body, Block) and len(body.statements) > WIDE:
+    if isinstance(body, Block) and sum(not isinstance(inner, Fetch) for inner in body.statements) > WIDE:
         return 1
     width = WIDE_AROUND_LOOPS if has_loop(body) else WIDE
     while width > 1 and isinstance(extent, int) and lanes * width > extent:
@@ -68,6 +68,8 @@ def widest_bytes(statement: Statement) -> int:
             return max(widest_bytes(body), buffer.dtype.compute.itemsize)
         case Store(buffer, _, value) | Accumulate(buffer, _, _, value):
             return max(buffer.dtype.itemsize, _widest_scalar(value))
+        case Fetch():
+            return 1
 
 
 def _widest_scalar(scalar: Scalar) -> int:
@@ -98,7 +100,7 @@ def reduced_in(statement: Statement) -> dict[Buffer, str]:
             return {target: reduction for target, reduction in reduced_in(body).items() if target != buffer}
         case Accumulate(buffer, _, reduction, _):
             return {buffer: reduction}
-        case Store():
+        case Store() | Fetch():
             return {}
 
 
@@ -111,6 +113,8 @@ def uses_tiles(statement: Statement) -> bool:
             return uses_tiles(body)
         case Store(buffer, _, value) | Accumulate(buffer, _, _, value):
             return _is_tile(buffer) or any(_is_tile(load.source) for load in loads_in(value))
+        case Fetch():
+            return False
 
 
 def _is_tile(source: Source) -> bool:

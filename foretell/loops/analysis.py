@@ -18,6 +18,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Fetch,
     For,
     Guard,
     Kernel,
@@ -92,6 +93,8 @@ def _accesses(statement: Statement, loops: tuple[For, ...]) -> Iterator[Access]:
                     yield from _reads(index, loops)
             yield from _reads(value, loops)
             yield Access(buffer, indices, "write" if isinstance(statement, Store) else "update", loops)
+        case Fetch():
+            return
 
 
 def _reads(scalar: Scalar, loops: tuple[For, ...]) -> Iterator[Access]:
@@ -109,7 +112,7 @@ def allocated_in(nest: Nest) -> frozenset[Buffer]:
             return allocated_in(body)
         case Allocate(buffer, body):
             return allocated_in(body) | {buffer}
-        case Store() | Accumulate():
+        case Store() | Accumulate() | Fetch():
             return frozenset()
 
 
@@ -365,6 +368,8 @@ def _flops(statement: Statement, loops: tuple[For, ...]) -> Dim:
             return iterations(loops) * operation_count(value)
         case Accumulate(_, _, _, value):
             return iterations(loops) * (operation_count(value) + 1)
+        case Fetch():
+            return 0
 
 
 def _guarded(loop: For, condition: Scalar) -> For:
@@ -401,7 +406,7 @@ def _levels(statement: Statement, depth: int) -> Iterator[Level]:
             yield from _levels(body, depth + 1)
         case Allocate(_, body) | Guard(_, body):
             yield from _levels(body, depth)
-        case Store() | Accumulate():
+        case Store() | Accumulate() | Fetch():
             return
 
 

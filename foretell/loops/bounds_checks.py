@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, free_symbols
+from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Kernel, Statement, Store, free_symbols
 from foretell.loops.verify import corners
 
 
@@ -55,7 +55,7 @@ def _indices(statement: Statement, loops: tuple[For, ...]) -> Iterator[tuple[Buf
             yield from _indices(body, (*loops, statement))
         case Allocate(_, body):
             yield from _indices(body, loops)
-        case Guard():
+        case Guard() | Fetch():
             return
         case Store(buffer, indices, value) | Accumulate(buffer, indices, _, value):
             for place in (Load(buffer, indices, buffer.dtype), *_certain_loads(value)):

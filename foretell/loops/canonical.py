@@ -12,6 +12,7 @@ from foretell.loops.nodes import (
     Allocate,
     Block,
     Done,
+    Fetch,
     For,
     Guard,
     Kernel,
@@ -63,6 +64,9 @@ class _Renaming:
             case Accumulate(buffer, indices, reduction, value):
                 places = tuple(expr.substitute(index, self.symbols) for index in indices)
                 return Accumulate(self.buffer(buffer), places, reduction, self.scalar(value))
+            case Fetch(buffer, indices, to_write):
+                places = tuple(expr.substitute(index, self.symbols) for index in indices)
+                return Fetch(self.buffer(buffer), places, to_write)
             case Guard(condition, body):
                 return Guard(self.scalar(condition), self.statement(body))
             case Allocate(buffer, body):

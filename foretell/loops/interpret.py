@@ -16,7 +16,7 @@ from foretell.graph.nodes import Array
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store
+from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Kernel, Statement, Store
 
 
 def interpret(kernels: Sequence[Kernel], arrays: Mapping[str, Array], symbols: Mapping[Sym, int]) -> dict[str, Array]:
@@ -63,6 +63,8 @@ def _run(statement: Statement, state: _State) -> None:
             place, added = _place(buffer, indices, state), _value(value, state)
             array = state.arrays[buffer]
             array[place] = FUNCTIONS[REDUCTION_OPERATIONS[reduction]](np.asarray(array[place]), added)
+        case Fetch():
+            return
         case Guard(condition, body):
             if _value(condition, state):
                 _run(body, state)

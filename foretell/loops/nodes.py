@@ -5,11 +5,12 @@ Semantics, once for all
   tensor expressions (`ir/tensor_expr.py`), with loads from `Buffer`s.
 - `For` runs its body for sym = 0 .. extent - 1. The kind says how, never what: `serial` in order, `parallel` in any
   order on any thread, `vector` several at a time, `unroll` written out. A vector loop handles its remainder itself.
-  `fetch` and `stream` are vector loops too: one asks for the lines it will store to, the other stores past the caches.
+  `stream` is a vector loop too, one that stores past the caches.
 - `Accumulate` combines a value into an element with a reduction; the element must hold a value already. In a vector
   loop whose variable does not index the target, partial results are combined after the loop.
 - `Store` rounds to the buffer's type, once; buffers of scope `register` hold compute types.
 - `Guard` runs its body if the condition holds. Every load and store that runs is in bounds.
+- `Fetch` asks for the lines of elements that will be read or written later. It changes nothing, in bounds or not.
 - `Allocate` makes a buffer of scope `stack` or `register` for the duration of its body; its contents start undefined.
 """
 
@@ -24,7 +25,7 @@ from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
 
-VECTOR_KINDS = ("vector", "fetch", "stream")
+VECTOR_KINDS = ("vector", "stream")
 LOOP_KINDS = ("serial", "parallel", *VECTOR_KINDS, "unroll")
 
 
@@ -52,6 +53,13 @@ class Accumulate:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    buffer: Buffer
+    indices: tuple[Dim, ...]
+    to_write: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Guard:
     condition: Scalar
     body: Statement
@@ -68,7 +76,7 @@ class Block:
     statements: tuple[Statement, ...]
 
 
-Statement: TypeAlias = For | Store | Accumulate | Guard | Allocate | Block
+Statement: TypeAlias = For | Store | Accumulate | Fetch | Guard | Allocate | Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,8 @@ def _text(statement: Statement, depth: int) -> str:
             return f"{pad}{_place(buffer, indices)} = {value}\n"
         case Accumulate(buffer, indices, reduction, value):
             return f"{pad}{_place(buffer, indices)} {reduction}= {value}\n"
+        case Fetch(buffer, indices, to_write):
+            return f"{pad}fetch {_place(buffer, indices)} to {'write' if to_write else 'read'}\n"
         case Guard(condition, body):
             return f"{pad}if {condition}:\n" + _text(body, depth + 1)
         case Allocate(buffer, body):
@@ -256,6 +266,9 @@ def _collect_symbols(statement: Statement, bound: set[Sym], used: set[Sym]) -> N
             for index in indices:
                 used |= expr.symbols(index) if isinstance(index, (int, expr.Expr)) else scalar_symbols(index)
             used |= scalar_symbols(value)
+        case Fetch(_, indices):
+            for index in indices:
+                used |= expr.symbols(index)
         case Guard(condition, body):
             used |= scalar_symbols(condition)
             _collect_symbols(body, bound, used)
@@ -298,6 +311,8 @@ def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: D
         case Accumulate(buffer, indices, reduction, value):
             places = tuple(expr.substitute(index, bindings) for index in indices)
             return Accumulate(buffer, places, reduction, substitute_scalar(value, bindings, done))
+        case Fetch(buffer, indices, to_write):
+            return Fetch(buffer, tuple(expr.substitute(index, bindings) for index in indices), to_write)
         case Allocate(buffer, body):
             return Allocate(buffer, substitute_statement(body, bindings, done))
         case Block(statements):

@@ -13,6 +13,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Fetch,
     For,
     Guard,
     Kernel,
@@ -35,7 +36,7 @@ def without_single_iterations(statement: Statement) -> Statement:
             return replace(statement, body=without_single_iterations(body))
         case Block(statements):
             return Block(tuple(without_single_iterations(inner) for inner in statements))
-        case Store() | Accumulate():
+        case Store() | Accumulate() | Fetch():
             return statement
 
 
@@ -117,6 +118,8 @@ def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Indices]]:
             for load in loads_in(value):
                 assert isinstance(load.source, Buffer)
                 yield load.source, load.indices
+        case Fetch(buffer, indices):
+            yield buffer, indices
 
 
 def map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple[Buffer, Indices]]) -> Statement:
@@ -137,3 +140,6 @@ def map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple[
             return Store(buffer, indices, map_loads(value, load))
         case Accumulate(buffer, indices, reduction, value):
             return Accumulate(buffer, indices, reduction, map_loads(value, load))
+        case Fetch(buffer, indices, to_write):
+            buffer, indices = moved(buffer, indices)
+            return Fetch(buffer, tuple(i for i in indices if isinstance(i, (int, expr.Expr))), to_write)

@@ -30,6 +30,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Fetch,
     For,
     Guard,
     Kernel,
@@ -91,6 +92,8 @@ def _verify_statement(statement: Statement, scope: _Scope) -> None:
             scope.written.add(buffer)
         case Accumulate():
             _verify_accumulate(statement, scope)
+        case Fetch(buffer, indices):
+            _verify_fetch(buffer, indices, scope)
         case Guard(condition, body):
             _verify_condition(condition, scope)
             _verify_statement(body, replace(scope, guarded=True))
@@ -136,6 +139,12 @@ def _verify_accumulate(statement: Accumulate, scope: _Scope) -> None:
     scope.demand(buffer in scope.written, f"{buffer} is accumulated into before it holds a value")
     scope.demand(buffer.dtype == buffer.dtype.compute, f"{buffer} would round each partial result to {buffer.dtype}")
     scope.demand(dtype_of(value) == buffer.dtype, f"{buffer} of {buffer.dtype} accumulates {dtype_of(value)}")
+
+
+def _verify_fetch(buffer: Buffer, indices: Indices, scope: _Scope) -> None:
+    known = buffer in scope.kernel.reads or buffer in scope.kernel.writes
+    scope.demand(known, f"{buffer} is fetched but neither read nor written")
+    _verify_access(buffer, indices, replace(scope, guarded=True))
 
 
 def _verify_target(buffer: Buffer, indices: Indices, scope: _Scope) -> None:

@@ -8,7 +8,18 @@ from dataclasses import replace
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
 from foretell.loops.analysis import carried_by
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, map_loads, scalar_symbols
+from foretell.loops.nodes import (
+    Accumulate,
+    Allocate,
+    Block,
+    Fetch,
+    For,
+    Guard,
+    Statement,
+    Store,
+    map_loads,
+    scalar_symbols,
+)
 from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.loops_by_name import chain, loops_in, loops_named, nested, replace_loops
 
@@ -60,6 +71,8 @@ def _distributed(body: Statement, tile: Sequence[For], grown: dict[Buffer, Buffe
             shape = (*(loop.extent for loop in tile), *buffer.shape)
             larger = replace(buffer, shape=shape)
             return Allocate(larger, _distributed(inner, tile, {**grown, buffer: larger}))
+        case Fetch():
+            return body
         case Store() | Accumulate():
             return nested(tile, _with_registers(body, tile, grown))
         case Guard(condition, inner):

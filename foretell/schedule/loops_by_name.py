@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store
+from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Statement, Store
 
 
 def loops_in(statement: Statement) -> Iterator[For]:
@@ -19,7 +19,7 @@ def loops_in(statement: Statement) -> Iterator[For]:
                 yield from loops_in(inner)
         case Guard(_, body) | Allocate(_, body):
             yield from loops_in(body)
-        case Store() | Accumulate():
+        case Store() | Accumulate() | Fetch():
             return
 
 
@@ -36,7 +36,7 @@ def replace_loops(statement: Statement, name: str, change: Callable[[For], State
             return Block(tuple(replace_loops(inner, name, change) for inner in statements))
         case Guard(_, body) | Allocate(_, body):
             return replace(statement, body=replace_loops(body, name, change))
-        case Store() | Accumulate():
+        case Store() | Accumulate() | Fetch():
             return statement
 
 

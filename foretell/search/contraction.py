@@ -10,7 +10,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar, dtype_of
 from foretell.loops.axes import stands_alone, stride_along
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Kernel, Statement, Store, loads_in
+from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Kernel, Statement, Store, loads_in
 from foretell.target.hardware_spec import HardwareSpec
 
 UNROLLED_POINTS = 32
@@ -83,7 +83,7 @@ def _sums(statement: Statement, loops: tuple[For, ...]) -> Iterator[tuple[tuple[
                 yield from _sums(inner, loops)
         case Allocate(_, body) | Guard(_, body):
             yield from _sums(body, loops)
-        case Store():
+        case Store() | Fetch():
             return
 
 
@@ -101,7 +101,7 @@ def _places(statement: Statement) -> Iterator[tuple[Buffer, tuple[Dim | Scalar, 
             for load in loads_in(value):
                 if isinstance(load.source, Buffer) and load.source.scope == "table":
                     yield load.source, load.indices
-        case For() | Accumulate():
+        case For() | Accumulate() | Fetch():
             return
 
 

@@ -15,7 +15,7 @@ from foretell.ir.expr import Sym
 from foretell.link_program import link_program
 from foretell.loops.interpret import interpret
 from foretell.loops.nodes import Kernel
-from foretell.loops.place_stores import place_stores
+from foretell.loops.place_lines import place_lines
 from foretell.loops.verify import verify
 from foretell.target.resolve import Target, resolve_target
 from tests.graph.build_graphs import Sketch, random_feeds, text
@@ -49,7 +49,7 @@ def compared(count: int) -> Graph:
 
 
 def placed(graph: Graph) -> Kernel:
-    kernel = place_stores(kernel_of(graph), CACHES)
+    kernel = place_lines(kernel_of(graph), CACHES)
     verify(kernel)
     return kernel
 
@@ -71,7 +71,38 @@ def test_results_larger_than_the_last_cache_stream() -> None:
 
 
 def test_lines_of_smaller_ones_are_fetched() -> None:
-    assert "for i1.0 < 2048 fetch:" in str(placed(bias(4, 2048)))
+    assert "fetch %add[i0.0, i1.0 + 256] to write\n" in str(placed(bias(4, 2048)))
+
+
+def test_a_second_pass_fetches_the_next_row() -> None:
+    """Only the second of three passes does, and only the first that stores fetches what it will store to."""
+    expected = """
+        kernel softmax(%x: f32[64, 2048]) -> %softmax: f32[64, 2048] {
+          for i0.0 < 64 parallel:
+            %softmax.0.max: f32[] in register
+            %softmax.2.sum: f32[] in register
+            %softmax.3.inverse: f32[] in register
+            %softmax.0.max.acc: f32[] in register
+            %softmax.0.max.acc[] = -inf:f32
+            for r1.0 < 2048 vector:
+              %softmax.0.max.acc[] max= %x[i0.0, r1.0]
+            %softmax.0.max[] = %softmax.0.max.acc[]
+            %softmax.2.sum.acc: f32[] in register
+            %softmax.2.sum.acc[] = 0:f32
+            for i1.1 < 2048 vector:
+              fetch %x[i0.0 + 1, i1.1] to read
+              fetch %softmax[i0.0, i1.1 + 256] to write
+              %softmax[i0.0, i1.1] = exp(sub(%x[i0.0, i1.1], %softmax.0.max[]))
+              %softmax.2.sum.acc[] sum= %softmax[i0.0, i1.1]
+            %softmax.2.sum[] = %softmax.2.sum.acc[]
+            %softmax.3.inverse[] = reciprocal(%softmax.2.sum[])
+            for i1.4 < 2048 vector:
+              %softmax[i0.0, i1.4] = mul(%softmax[i0.0, i1.4], %softmax.3.inverse[])
+        }
+    """
+    kernel = place_lines(kernel_of(softmax(2048)), (1 << 15, 1 << 18, 1 << 22))
+    verify(kernel)
+    assert str(kernel) == text(expected)
 
 
 @pytest.mark.parametrize(
@@ -80,30 +111,41 @@ def test_lines_of_smaller_ones_are_fetched() -> None:
         pytest.param(bias(1, 1024), id="what the nearer caches hold"),
         pytest.param(bias(64, 500), id="short rows that are not made of lines"),
         pytest.param(bias(Sym("n", 1), 2048), id="an unknown number of rows"),
-        pytest.param(softmax(2048), id="rows that are read again"),
     ],
 )
 def test_declines(graph: Graph) -> None:
     kernel = kernel_of(graph)
-    assert place_stores(kernel, CACHES) is kernel
+    assert place_lines(kernel, CACHES) is kernel
+
+
+def test_what_is_read_again_does_not_stream() -> None:
+    assert " stream:" not in str(placed(softmax(2048)))
 
 
 def test_means_the_same() -> None:
     graph = bias(3, 64)
     kernel, feeds = kernel_of(graph), random_feeds(graph)
-    after = place_stores(kernel, (64, 128))
+    after = place_lines(kernel, (64, 128))
     assert " stream:" in str(after)
     np.testing.assert_array_equal(interpret([after], feeds, {})["add"], interpret([kernel], feeds, {})["add"])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("sizes", [(64, 128), (64, 1 << 30)], ids=["stream", "fetch"])
+@pytest.mark.parametrize("sizes", [(1 << 14, 1 << 15), (1 << 14, 1 << 15, 1 << 30)], ids=["stream", "fetch"])
 @pytest.mark.parametrize(
     "graph",
-    [bias(40, 1024), bias(40, 1040), bias(3, 17 * 1024 + 5), bias(40, 1024, BF16), concat(1056), compared(70001)],
-    ids=["rows", "odd vectors", "odd rows", "bfloat16", "concat", "bool"],
+    [
+        bias(40, 1024),
+        bias(40, 1040),
+        bias(3, 17 * 1024 + 5),
+        bias(40, 1024, BF16),
+        concat(1056),
+        compared(70001),
+        softmax(1033),
+    ],
+    ids=["rows", "odd vectors", "odd rows", "bfloat16", "concat", "bool", "softmax"],
 )
-def test_compiled(graph: Graph, sizes: tuple[int, int], threads: int) -> None:
+def test_compiled(graph: Graph, sizes: tuple[int, ...], threads: int) -> None:
     model = link_program(graph, with_caches(NATIVE, *sizes), threads)
     feeds = random_feeds(graph)
     assert_agrees(graph, feeds, list(model.run(feeds).values()))
@@ -124,9 +166,9 @@ def _shifted(graph: Graph, shift_bytes: int) -> Array:
 
 
 @pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "neoverse-n1", "apple-m1", "riscv64"])
-@pytest.mark.parametrize("sizes", [(64, 128), (64, 1 << 30)], ids=["stream", "fetch"])
-def test_emits_for_every_architecture(name: str, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("sizes", [(1 << 14, 1 << 15), (1 << 14, 1 << 15, 1 << 30)], ids=["stream", "fetch"])
+def test_emits_for_every_architecture(name: str, sizes: tuple[int, ...]) -> None:
     target = resolve_target(name)
-    kernel = place_stores(kernel_of(bias(40, 1024)), sizes)
+    kernel = place_lines(kernel_of(bias(40, 1024)), sizes)
     slots = {buffer.name: number for number, buffer in enumerate((*kernel.reads, *kernel.writes))}
     assert emit_program([[kernel]], Layout(slots, {}, max(16, target.spec.vector_bytes)), target)
