@@ -7,7 +7,7 @@ and leaves it idle in the others. What to do about it depends on how much a kern
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from foretell.ir import expr
@@ -36,6 +36,8 @@ LONG_BYTES = 4096
 """A row shorter than this ends before lines fetched ahead in it are reached."""
 AHEAD_BYTES = 1024
 """How far ahead of stores their lines are asked for: sixteen lines, about what a core can wait for at a time."""
+READ_AHEAD_BYTES = 2048
+"""The same for loads."""
 NEXT_SHARE = 4
 """The next row is fetched while this one is worked on if so many rows fit in the nearest cache."""
 ANYWHERE = Sym("anywhere")
@@ -47,8 +49,9 @@ def place_lines(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     before: for i < 8388608 vector: y[i] = x[i]      after: for i < 8388608 stream: y[i] = x[i]
 
     Where more is written than a share of the last cache, loops that only store neighbouring elements `stream`. Where
-    more is read and written than the cache before that holds, loops fetch the lines they will store to, and those that
-    read a row again fetch the next. Declines for unknown sizes, and does not stream what the kernel reads or updates.
+    more is read and written than the cache before that holds, loops fetch the lines they will store to, those that only
+    read fetch what they will read, and those that read a row again fetch the next. Declines for unknown sizes, and does
+    not stream what the kernel reads or updates.
     """
     written = _total_bytes(kernel.writes)
     moved = written + _total_bytes(kernel.reads)
@@ -145,7 +148,7 @@ def _with_fetches(loop: For, now: _Round) -> Statement:
     statements = _statements(loop.body)
     if not all(isinstance(inner, (Store, Accumulate)) for inner in statements):
         return loop
-    fetches = [*_for_next_round(loop, now)]
+    fetches = [*_for_loads(loop, now)]
     if loop.kind == "vector":
         fetches += _for_stores(loop, now)
     for inner in statements:
@@ -160,28 +163,48 @@ def _for_stores(loop: For, now: _Round) -> Iterator[Fetch]:
     for store in _statements(loop.body):
         if not isinstance(store, Store) or store.buffer not in now.kernel.writes or store.buffer in now.stored:
             continue
-        itemsize = store.buffer.dtype.itemsize
-        is_long = not isinstance(loop.extent, int) or loop.extent * itemsize >= LONG_BYTES
-        plain = _plain(store.indices)
-        if is_long and plain and _are_neighbours(store.buffer, store.indices, loop.sym):
-            yield Fetch(store.buffer, (*plain[:-1], plain[-1] + AHEAD_BYTES // itemsize), to_write=True)
+        if _are_neighbours(store.buffer, store.indices, loop.sym) and _is_long(loop, store.buffer):
+            yield _ahead(store.buffer, store.indices, AHEAD_BYTES, to_write=True)
 
 
-def _for_next_round(loop: For, now: _Round) -> Iterator[Fetch]:
-    """What the next round will load where this loop loads what an earlier one had to wait for."""
-    if now.around is None or not isinstance(loop.extent, int):
-        return
-    for load in dict.fromkeys(load for inner in _statements(loop.body) for load in _loads(inner)):
+def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
+    """What the next round will load where an earlier loop of this one waited; and what a loop that only reads waits for.
+
+    The latter comes from a little further on in a long row, or from the next round.
+    """
+    only_reads = not any(
+        isinstance(inner, Store) and inner.buffer in now.kernel.writes for inner in _statements(loop.body)
+    )
+    for load in _distinct_loads(loop):
         known, buffer = _anywhere(load, loop.sym), load.source
-        if known not in now.loaded or known in now.fetched or buffer not in now.kernel.reads:
+        if buffer not in now.kernel.reads or not isinstance(buffer, Buffer):
             continue
-        assert isinstance(buffer, Buffer)
-        row_bytes, plain = loop.extent * buffer.dtype.itemsize, _plain(load.indices)
-        fits = AHEAD_BYTES <= row_bytes <= now.nearest_bytes // NEXT_SHARE
-        if fits and _are_neighbours(buffer, plain, loop.sym) and access_stride(buffer, plain, now.around):
+        if not _are_neighbours(buffer, load.indices, loop.sym) or known in now.fetched:
+            continue
+        is_known = known in now.loaded
+        if only_reads and not is_known and _is_long(loop, buffer):
+            yield _ahead(buffer, load.indices, READ_AHEAD_BYTES, to_write=False)
+        elif (only_reads or is_known) and now.around and _fits(loop, buffer, now):
             now.fetched.add(known)
-            later = tuple(expr.substitute(index, {now.around: now.around + 1}) for index in plain)
-            yield Fetch(buffer, later, to_write=False)
+            later = {now.around: now.around + 1}
+            yield Fetch(buffer, tuple(expr.substitute(index, later) for index in _plain(load.indices)), to_write=False)
+
+
+def _fits(loop: For, buffer: Buffer, now: _Round) -> bool:
+    """Whether a row is long enough for the next one to come in time, and short enough for both to stay."""
+    _, longest = expr.bounds(loop.extent)
+    row_bytes = (longest or 0) * buffer.dtype.itemsize
+    return AHEAD_BYTES <= row_bytes <= now.nearest_bytes // NEXT_SHARE
+
+
+def _is_long(loop: For, buffer: Buffer) -> bool:
+    _, longest = expr.bounds(loop.extent)
+    return longest is None or longest * buffer.dtype.itemsize >= LONG_BYTES
+
+
+def _ahead(buffer: Buffer, indices: Sequence[object], distance_bytes: int, *, to_write: bool) -> Fetch:
+    *outer, last = _plain(indices)
+    return Fetch(buffer, (*outer, last + distance_bytes // buffer.dtype.itemsize), to_write)
 
 
 # --- statements and indices ----------------------------------------------------------------------------------
@@ -206,6 +229,10 @@ def _loads(statement: Statement) -> Iterator[Load]:
     if isinstance(statement, (Store, Accumulate)):
         for scalar in (statement.value, *(i for i in statement.indices if not isinstance(i, (int, expr.Expr)))):
             yield from loads_in(scalar)
+
+
+def _distinct_loads(loop: For) -> Iterable[Load]:
+    return dict.fromkeys(load for inner in _statements(loop.body) for load in _loads(inner))
 
 
 def _plain(indices: Sequence[object]) -> tuple[Dim, ...]:

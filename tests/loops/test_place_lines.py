@@ -75,7 +75,7 @@ def test_lines_of_smaller_ones_are_fetched() -> None:
 
 
 def test_a_second_pass_fetches_the_next_row() -> None:
-    """Only the second of three passes does, and only the first that stores fetches what it will store to."""
+    """The first of three passes fetches this row, the second the next, and the lines it is the first to store to."""
     expected = """
         kernel softmax(%x: f32[64, 2048]) -> %softmax: f32[64, 2048] {
           for i0.0 < 64 parallel:
@@ -85,6 +85,7 @@ def test_a_second_pass_fetches_the_next_row() -> None:
             %softmax.0.max.acc: f32[] in register
             %softmax.0.max.acc[] = -inf:f32
             for r1.0 < 2048 vector:
+              fetch %x[i0.0, r1.0 + 512] to read
               %softmax.0.max.acc[] max= %x[i0.0, r1.0]
             %softmax.0.max[] = %softmax.0.max.acc[]
             %softmax.2.sum.acc: f32[] in register
