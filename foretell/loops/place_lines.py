@@ -168,7 +168,7 @@ def _for_stores(loop: For, now: _Round) -> Iterator[Fetch]:
 
 
 def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
-    """What the next round will load where an earlier loop of this one waited; and what a loop that only reads waits for.
+    """What the next round will load where this one waited before; and what a loop that only reads waits for.
 
     The latter comes from a little further on in a long row, or from the next round.
     """
