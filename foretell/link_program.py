@@ -20,6 +20,7 @@ from foretell.ir import dtypes, expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
+from foretell.loops.fetch_slabs import fetch_slabs
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
 from foretell.loops.place_lines import place_lines
@@ -59,7 +60,7 @@ def _with_placed_lines(step: NativeStep | NodeStep, target: Target) -> NativeSte
     if isinstance(step, NodeStep):
         return step
     sizes = [cache.size_bytes for cache in target.spec.caches]
-    return NativeStep(tuple(place_lines(kernel, sizes) for kernel in step.kernels))
+    return NativeStep(tuple(fetch_slabs(place_lines(kernel, sizes), sizes) for kernel in step.kernels))
 
 
 def link_program(

@@ -1,0 +1,192 @@
+"""Operands that serve many tiles: the next slab is asked for while the tiles of this one are computed.
+
+A slab of weights comes from far away when its first tile needs it, and from near for all others. Prefetchers do not
+know which one is next: it begins anywhere. Lines asked for one at a time, between multiply-adds, cost next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import gcd, prod
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Op, Sym
+from foretell.ir.tensor_expr import Buffer, Load
+from foretell.loops.axes import access_stride
+from foretell.loops.nodes import (
+    Accumulate,
+    Allocate,
+    Block,
+    Fetch,
+    For,
+    Guard,
+    Kernel,
+    Statement,
+    Store,
+    distinct_loads,
+    offset,
+)
+
+LINE_BYTES = 64
+MOST_AT_ONCE = 4
+"""Lines asked for in one step of a sum: with more, memory is the limit, and not its latency."""
+SLABS_SHARE = 0.9
+"""The part of the second cache in which this slab and the next have to stay."""
+FEW_IDLE = 1.5
+"""Steps per line from which on the last line is asked for again instead of those behind it."""
+
+
+def fetch_slabs(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
+    """Add fetches to the innermost loops of sums.
+
+    before: for o: for rows: for k: acc += x[row, k] * w[o, k, lane]
+    after:  for o: for rows: for k: fetch w[o + 1, 0, 16 * (rows * K + k)] to read; acc += ...
+
+    Declines for slabs that are not contiguous, too large for the second cache twice over, or in the first one anyway.
+    """
+    if len(cache_bytes) < 2:
+        return kernel
+    body = _fetching(kernel.body, (), frozenset(kernel.reads), cache_bytes)
+    return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _fetching(
+    statement: Statement, around: tuple[For, ...], reads: frozenset[Buffer], sizes: Sequence[int]
+) -> Statement:
+    match statement:
+        case For(_, _, "serial", body) if _is_sum(body):
+            return _with_fetches(statement, around, reads, sizes)
+        case For(_, _, "serial" | "parallel", body):
+            return replace(statement, body=_fetching(body, (*around, statement), reads, sizes))
+        case Guard(_, body) | Allocate(_, body):
+            return replace(statement, body=_fetching(body, around, reads, sizes))
+        case Block(statements):
+            return Block(tuple(_fetching(inner, around, reads, sizes) for inner in statements))
+        case For() | Store() | Accumulate() | Fetch():
+            return statement
+
+
+def _is_sum(statement: Statement) -> bool:
+    """Whether a statement only accumulates."""
+    match statement:
+        case Accumulate():
+            return True
+        case For(_, _, _, body) | Guard(_, body):
+            return _is_sum(body)
+        case Block(statements):
+            return all(map(_is_sum, statements))
+        case _:
+            return False
+
+
+def _with_fetches(total: For, around: tuple[For, ...], reads: frozenset[Buffer], sizes: Sequence[int]) -> Statement:
+    """The loops of a sum with fetches in the innermost of those that are not written out."""
+    serial, body = [total], total.body
+    while isinstance(body, For) and body.kind == "serial":
+        serial.append(body)
+        body = body.body
+    inner = [*serial, *_loops(body)]
+    if len({loop.sym for loop in inner}) < len(inner):
+        return total
+    fetches: list[Statement] = []
+    for load in distinct_loads(update.value for update in _updates(body)):
+        if load.source in reads:
+            fetches += _slab_fetches(load, around, serial, inner, sizes)
+    if not fetches:
+        return total
+    changed: Statement = Block((*fetches, *(body.statements if isinstance(body, Block) else (body,))))
+    for loop in reversed(serial):
+        changed = replace(loop, body=changed)
+    return changed
+
+
+def _slab_fetches(
+    load: Load, around: tuple[For, ...], serial: Sequence[For], inner: Sequence[For], sizes: Sequence[int]
+) -> Iterator[Fetch]:
+    buffer, plain = load.source, tuple(index for index in load.indices if isinstance(index, (int, expr.Expr)))
+    assert isinstance(buffer, Buffer)
+    place = offset(buffer.shape, plain) if len(plain) == len(load.indices) else 0
+    moving = [number for number, loop in enumerate(around) if loop.sym in expr.symbols(place)]
+    if not moving:
+        return
+    slab, step = around[moving[-1]], _period(place, around[moving[-1]].sym)
+    slab_bytes = _contiguous_elements(buffer, plain, inner) * buffer.dtype.itemsize
+    if not sizes[0] < 2 * slab_bytes <= SLABS_SHARE * sizes[1]:
+        return
+    counters = [(slab.sym % step, step), *((loop.sym, loop.extent) for loop in (*around[moving[-1] + 1 :], *serial))]
+    count: Dim = 0
+    steps = 1
+    for counter, extent in counters:
+        if not isinstance(extent, int):
+            return
+        count, steps = count * extent + counter, steps * extent
+    lines = -(-slab_bytes // LINE_BYTES)
+    at_once = -(-lines // max(1, steps))
+    if at_once > MOST_AT_ONCE or steps == prod(loop.extent for loop in serial if isinstance(loop.extent, int)):
+        return
+    later: dict[Sym, Dim] = {slab.sym: slab.sym + step, **{loop.sym: 0 for loop in inner}}
+    *outer, last = (expr.substitute(index, later) for index in plain)
+    for number in range(at_once):
+        line = count * at_once + number
+        if steps * at_once > FEW_IDLE * lines:
+            line = expr.minimum(line, lines - 1)
+        yield Fetch(buffer, (*outer, last + line * (LINE_BYTES // buffer.dtype.itemsize)), to_write=False)
+
+
+def _contiguous_elements(buffer: Buffer, indices: tuple[Dim, ...], loops: Sequence[For]) -> int:
+    """How many elements the loops touch, if they lie side by side; else 0."""
+    strides = [access_stride(buffer, indices, loop.sym) for loop in loops]
+    count, reach = 1, 1
+    for stride, loop in zip(strides, loops, strict=True):
+        if stride is None or stride < 0 or not isinstance(loop.extent, int):
+            return 0
+        if stride:
+            count, reach = count * loop.extent, reach + stride * (loop.extent - 1)
+    return count if reach == count else 0
+
+
+def _period(place: Dim, sym: Sym) -> int:
+    """After how many iterations an address moves: m if it depends on sym // m alone."""
+    return gcd(*_divisors(place, sym))
+
+
+def _divisors(value: Dim, sym: Sym) -> Iterator[int]:
+    """What a symbol is divided by wherever it occurs."""
+    for monomial, _ in expr.terms_of(value):
+        for atom in monomial:
+            match atom:
+                case Op("//", left, int(right)) if left == sym:
+                    yield right
+                case Op(_, left, right):
+                    yield from _divisors(left, sym)
+                    yield from _divisors(right, sym)
+                case Sym():
+                    yield from [1] if atom == sym else []
+
+
+def _loops(statement: Statement) -> Iterator[For]:
+    match statement:
+        case For(_, _, _, body):
+            yield statement
+            yield from _loops(body)
+        case Guard(_, body):
+            yield from _loops(body)
+        case Block(statements):
+            for inner in statements:
+                yield from _loops(inner)
+        case _:
+            return
+
+
+def _updates(statement: Statement) -> Iterator[Accumulate]:
+    match statement:
+        case Accumulate():
+            yield statement
+        case For(_, _, _, body) | Guard(_, body):
+            yield from _updates(body)
+        case Block(statements):
+            for inner in statements:
+                yield from _updates(inner)
+        case _:
+            return
