@@ -16,8 +16,10 @@ from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.rewrite import with_outputs
 from foretell.report import onnxruntime_peer
 from foretell.report.compare import Comparison, compare
+from foretell.report.measure_winograd import WinogradLayer, measure_winograd
 from foretell.report.tables import table
 from foretell.runtime.session import CompiledModel
+from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.support.progress import Steps
 from foretell.target.resolve import Target
 
@@ -43,29 +45,38 @@ class Culprit:
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
     comparisons: tuple[Comparison, ...]
+    layers: tuple[WinogradLayer, ...]
     culprit: Culprit | None
     notes: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
-        return all(comparison.ok for comparison in self.comparisons)
+        return all(part.ok for part in (*self.comparisons, *self.layers))
 
     def to_json(self) -> dict[str, object]:
         return {
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
+            "winograd": [layer.to_json() for layer in self.layers],
             "culprit": None if self.culprit is None else self.culprit.to_json(),
             "notes": list(self.notes),
         }
 
-    def to_table(self) -> Table:
-        rows: list[tuple[object, ...]] = [_row(comparison) for comparison in self.comparisons]
-        return table("output", "against", "max abs", "max rel", "needs", "tolerance", "", rows=rows)
+    def to_tables(self) -> tuple[Table, ...]:
+        """Of the outputs, and of the layers computed by Winograd's method if there are some."""
+        outputs: list[tuple[object, ...]] = [_row(comparison) for comparison in self.comparisons]
+        tables = (table("output", "against", "max abs", "max rel", "needs", "tolerance", "", rows=outputs),)
+        layers: list[tuple[object, ...]] = [layer.to_row() for layer in self.layers]
+        columns = ("layer by Winograd", "tile", "predicted", "measured", "budget", "")
+        return (*tables, table(*columns, rows=layers)) if layers else tables
 
     def lines(self) -> tuple[str, ...]:
         """Notes, what is known of the fault, and the verdict."""
         differ = sum(not comparison.ok for comparison in self.comparisons)
-        verdict = f"not ok: {differ} of {len(self.comparisons)} differ" if differ else "ok: all within tolerance"
-        return (*self.notes, *(() if self.ok else (_explained(self.culprit),)), verdict)
+        over = sum(not layer.ok for layer in self.layers)
+        faults = [f"{differ} of {len(self.comparisons)} differ"] if differ else []
+        faults += [f"{over} of {len(self.layers)} layers over their error budget"] if over else []
+        verdict = f"not ok: {', '.join(faults)}" if faults else "ok: all within tolerance"
+        return (*self.notes, *((_explained(self.culprit),) if differ else ()), verdict)
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:
@@ -93,11 +104,13 @@ def verify_model(
     threads: int,
     progress: Steps,
     tolerance: float | None = None,
+    winograd_error: float = DEFAULT_WINOGRAD_ERROR,
 ) -> VerifyReport:
     """Compile the graph that was imported from `path`, run it, and compare."""
     progress.step("compile", f"{len(graph.nodes)} nodes")
-    simplified = choose_algorithms(simplify(graph), target.spec)
-    model = link_program(simplified, target, threads)
+    direct = simplify(graph)
+    chosen = choose_algorithms(direct, target.spec, winograd_error)
+    model = link_program(chosen, target, threads)
     found = model.run(feeds)
     progress.step("evaluate", "on the reference path, which is slow")
     comparisons = compare_outputs(found, evaluate(graph, feeds), "evaluator", tolerance)
@@ -105,8 +118,15 @@ def verify_model(
     others, notes = _second_opinion(path, feeds, found, tolerance)
     comparisons += others
     ok = all(comparison.ok for comparison in comparisons)
-    culprit = None if ok else find_culprit(simplified, model, feeds, tolerance)
-    return VerifyReport(tuple(comparisons), culprit, notes)
+    culprit = None if ok else find_culprit(chosen, model, feeds, tolerance)
+    progress.step("measure", "layers computed by Winograd's method")
+    layers = measure_winograd(direct, chosen, feeds, target, threads, winograd_error)
+    return VerifyReport(tuple(comparisons), layers, culprit, (*notes, *_unmeasured(chosen, layers)))
+
+
+def _unmeasured(graph: Graph, layers: tuple[WinogradLayer, ...]) -> tuple[str, ...]:
+    hidden = sum(node.op == "WinogradOutput" for node in graph.walk()) - len(layers)
+    return (f"not measured: layers by Winograd in branches and loops ({hidden})",) if hidden else ()
 
 
 def compare_outputs(
