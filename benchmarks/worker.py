@@ -61,7 +61,7 @@ def make_ready(order: dict[str, Any]) -> tuple[Runner, dict[str, Any]]:
     prepared = time.perf_counter()
     runner.run()
     ran = time.perf_counter()
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
+    peak_mb = read_peak_mb()
     np.savez(job.scratch / OUTPUTS, *(np.asarray(output) for output in runner.outputs()))
     about = {
         "version": contestant.version(),
@@ -71,6 +71,16 @@ def make_ready(order: dict[str, Any]) -> tuple[Runner, dict[str, Any]]:
     if order["save"] and runner.save is not None:
         about["saved_mb"] = saved_mb(runner.save, job.scratch / "saved")
     return runner, about | {"peak_mb": peak_mb}
+
+
+def read_peak_mb(status: Path = Path("/proc/self/status")) -> float:
+    """The most memory that this program held; on Linux `ru_maxrss` may be that of the process that started it."""
+    lines = status.read_text().splitlines() if status.exists() else []
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    units = 1 << 20 if sys.platform == "darwin" else 1 << 10  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units
 
 
 def saved_mb(save: Callable[[Path], None], path: Path) -> float:

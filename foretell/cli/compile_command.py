@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Threads, Verbose
+from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Threads, Verbose, WinogradError
 from foretell.cli.output import Output
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 
@@ -21,14 +21,7 @@ def compile_command(
     target: Target = "native",
     threads: Threads = None,
     shape: Shapes = None,
-    winograd_error: Annotated[
-        float,
-        typer.Option(
-            metavar="FRACTION",
-            min=0,
-            help="Error that a convolution computed by Winograd's method may have, of its greatest result; 0: none is.",
-        ),
-    ] = DEFAULT_WINOGRAD_ERROR,
+    winograd_error: WinogradError = DEFAULT_WINOGRAD_ERROR,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -30,6 +30,14 @@ Target: TypeAlias = Annotated[
 Threads: TypeAlias = Annotated[
     int | None, typer.Option(min=1, max=1024, help="Threads to run on; all that this process may use unless given.")
 ]
+WinogradError: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        metavar="FRACTION",
+        min=0,
+        help="Error that a convolution computed by Winograd's method may have, of its greatest result; 0: none is.",
+    ),
+]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Keep every step, and show tracebacks.")]

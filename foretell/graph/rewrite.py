@@ -126,3 +126,8 @@ def drop_unused(graph: Graph) -> Graph:
     if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
         return graph
     return replace(graph, nodes=tuple(reversed(kept)), constants=MappingProxyType(constants))
+
+
+def with_outputs(graph: Graph, values: tuple[Value, ...]) -> Graph:
+    """What computes these values, as outputs by their own names."""
+    return drop_unused(replace(graph, outputs=values, output_names=tuple(value.name for value in values)))

@@ -1,14 +1,9 @@
-"""Whether a compiled model computes what it should: against the evaluator, and against onnxruntime if it is there.
-
-An error counts in parts of the output's scale, its largest finite number: a result that cancels to nearly nothing is
-not held to more digits than its operands had. NaN and infinities must be where the reference has them; what is not a
-float must be equal.
-"""
+"""Whether a compiled model computes what it should: against the evaluator, and against onnxruntime if it is there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +13,15 @@ from rich.table import Table
 from foretell.compiler import choose_algorithms, link_program, simplify
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
-from foretell.ir.dtypes import BF16, F16, F32, F64, DType, from_numpy
+from foretell.graph.rewrite import with_outputs
 from foretell.report import onnxruntime_peer
+from foretell.report.compare import Comparison, compare
+from foretell.report.measure_winograd import WinogradLayer, measure_winograd
 from foretell.report.tables import table
 from foretell.runtime.session import CompiledModel
+from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.support.progress import Steps
 from foretell.target.resolve import Target
-
-TOLERANCES = {F64: 1e-9, F32: 1e-4, F16: 1e-2, BF16: 5e-2}
-"""Of the output's scale, for whole models; narrower floats are held to the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One array against another."""
-
-    name: str
-    reference: str
-    """Whose result it is compared with."""
-    max_abs: float
-    max_rel: float
-    """Where the reference is not zero."""
-    needed: float
-    """The tolerance that would just do: the largest error in parts of the output's scale."""
-    tolerance: float
-    problem: str = ""
-    """What no tolerance would forgive."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.problem and self.needed <= self.tolerance
-
-    def to_json(self) -> dict[str, object]:
-        numbers = {"max_abs": self.max_abs, "max_rel": self.max_rel, "needed": self.needed}
-        finite: dict[str, object] = {key: value if np.isfinite(value) else str(value) for key, value in numbers.items()}
-        facts = {"output": self.name, "reference": self.reference, "ok": self.ok, "tolerance": self.tolerance}
-        return facts | finite | {"problem": self.problem}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +45,38 @@ class Culprit:
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
     comparisons: tuple[Comparison, ...]
+    layers: tuple[WinogradLayer, ...]
     culprit: Culprit | None
     notes: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
-        return all(comparison.ok for comparison in self.comparisons)
+        return all(part.ok for part in (*self.comparisons, *self.layers))
 
     def to_json(self) -> dict[str, object]:
         return {
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
+            "winograd": [layer.to_json() for layer in self.layers],
             "culprit": None if self.culprit is None else self.culprit.to_json(),
             "notes": list(self.notes),
         }
 
-    def to_table(self) -> Table:
-        rows: list[tuple[object, ...]] = [_row(comparison) for comparison in self.comparisons]
-        return table("output", "against", "max abs", "max rel", "needs", "tolerance", "", rows=rows)
+    def to_tables(self) -> tuple[Table, ...]:
+        """Of the outputs, and of the layers computed by Winograd's method if there are some."""
+        outputs: list[tuple[object, ...]] = [_row(comparison) for comparison in self.comparisons]
+        tables = (table("output", "against", "max abs", "max rel", "needs", "tolerance", "", rows=outputs),)
+        layers: list[tuple[object, ...]] = [layer.to_row() for layer in self.layers]
+        columns = ("layer by Winograd", "tile", "predicted", "measured", "budget", "")
+        return (*tables, table(*columns, rows=layers)) if layers else tables
 
     def lines(self) -> tuple[str, ...]:
         """Notes, what is known of the fault, and the verdict."""
         differ = sum(not comparison.ok for comparison in self.comparisons)
-        verdict = f"not ok: {differ} of {len(self.comparisons)} differ" if differ else "ok: all within tolerance"
-        return (*self.notes, *(() if self.ok else (_explained(self.culprit),)), verdict)
+        over = sum(not layer.ok for layer in self.layers)
+        faults = [f"{differ} of {len(self.comparisons)} differ"] if differ else []
+        faults += [f"{over} of {len(self.layers)} layers over their error budget"] if over else []
+        verdict = f"not ok: {', '.join(faults)}" if faults else "ok: all within tolerance"
+        return (*self.notes, *((_explained(self.culprit),) if differ else ()), verdict)
 
 
 def _row(comparison: Comparison) -> tuple[str, ...]:
@@ -127,11 +104,13 @@ def verify_model(
     threads: int,
     progress: Steps,
     tolerance: float | None = None,
+    winograd_error: float = DEFAULT_WINOGRAD_ERROR,
 ) -> VerifyReport:
     """Compile the graph that was imported from `path`, run it, and compare."""
     progress.step("compile", f"{len(graph.nodes)} nodes")
-    simplified = choose_algorithms(simplify(graph), target.spec)
-    model = link_program(simplified, target, threads)
+    direct = simplify(graph)
+    chosen = choose_algorithms(direct, target.spec, winograd_error)
+    model = link_program(chosen, target, threads)
     found = model.run(feeds)
     progress.step("evaluate", "on the reference path, which is slow")
     comparisons = compare_outputs(found, evaluate(graph, feeds), "evaluator", tolerance)
@@ -139,33 +118,15 @@ def verify_model(
     others, notes = _second_opinion(path, feeds, found, tolerance)
     comparisons += others
     ok = all(comparison.ok for comparison in comparisons)
-    culprit = None if ok else find_culprit(simplified, model, feeds, tolerance)
-    return VerifyReport(tuple(comparisons), culprit, notes)
+    culprit = None if ok else find_culprit(chosen, model, feeds, tolerance)
+    progress.step("measure", "layers computed by Winograd's method")
+    layers = measure_winograd(direct, chosen, feeds, target, threads, winograd_error)
+    return VerifyReport(tuple(comparisons), layers, culprit, (*notes, *_unmeasured(chosen, layers)))
 
 
-def compare(name: str, found: Array, expected: Array, reference: str, tolerance: float | None = None) -> Comparison:
-    """How far apart two arrays are; `tolerance` defaults to that of the element type."""
-    dtype = from_numpy(found.dtype)
-    allowed = default_tolerance(dtype) if tolerance is None else tolerance
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        problem = f"{found.dtype}{list(found.shape)} where {expected.dtype}{list(expected.shape)} is expected"
-        return Comparison(name, reference, np.inf, np.inf, np.inf, allowed, problem)
-    left, right = found.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(right)
-    same = np.array_equal(left[~finite], right[~finite], equal_nan=True) and bool(np.isfinite(left[finite]).all())
-    if not same:
-        problem = "NaN or infinity where the reference has none, or the reverse"
-        return Comparison(name, reference, np.inf, np.inf, np.inf, allowed, problem)
-    left, right = left[finite], right[finite]
-    error, size = np.abs(left - right), np.abs(right)
-    max_abs = float(error.max(initial=0.0))
-    max_rel = float((error[size > 0] / size[size > 0]).max(initial=0.0))
-    scale = float(size.max(initial=0.0)) or 1.0
-    return Comparison(name, reference, max_abs, max_rel, max_abs / scale, allowed)
-
-
-def default_tolerance(dtype: DType) -> float:
-    return TOLERANCES.get(dtype, TOLERANCES[BF16]) if dtype.is_float else 0.0
+def _unmeasured(graph: Graph, layers: tuple[WinogradLayer, ...]) -> tuple[str, ...]:
+    hidden = sum(node.op == "WinogradOutput" for node in graph.walk()) - len(layers)
+    return (f"not measured: layers by Winograd in branches and loops ({hidden})",) if hidden else ()
 
 
 def compare_outputs(
@@ -209,8 +170,3 @@ def materialised(graph: Graph, model: CompiledModel) -> tuple[Value, ...]:
     """Values of the graph that kernels write to memory, in the order of execution."""
     held = {slot.name for slot in model.program.slots}
     return tuple(value for node in graph.nodes for value in node.outputs if value.name in held)
-
-
-def with_outputs(graph: Graph, values: tuple[Value, ...]) -> Graph:
-    """The same graph with these values for outputs, by their own names."""
-    return replace(graph, outputs=values, output_names=tuple(value.name for value in values))

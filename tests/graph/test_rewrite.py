@@ -6,7 +6,7 @@ import numpy as np
 
 from foretell.graph.build import Builder
 from foretell.graph.nodes import Graph, Node, Value
-from foretell.graph.rewrite import COPIES_BYTES, SMALL_BYTES, Rewriter, rewrite
+from foretell.graph.rewrite import COPIES_BYTES, SMALL_BYTES, Rewriter, rewrite, with_outputs
 from foretell.graph.rewrites.fold_scale import fold_scale
 from foretell.ir.dtypes import BOOL, F32
 from foretell.ir.tensor_expr import TensorType
@@ -65,3 +65,13 @@ def test_a_rule_sees_the_nodes_of_subgraphs_first() -> None:
     assert rewrite(graph, look) is graph
     assert seen == ["MatMul", "Mul", "MatMul", "Mul", "If"]
     assert operators(graph) == ["If"]
+
+
+def test_other_outputs_need_other_nodes() -> None:
+    sketch = Sketch()
+    x = sketch.data(2)
+    first = sketch.op("Exp", x)
+    graph = sketch.graph(sketch.op("Neg", first))
+    found = with_outputs(graph, (first, x))
+    assert operators(found) == ["Exp"] and found.inputs == graph.inputs
+    assert found.outputs == (first, x) and found.output_names == (first.name, x.name)
