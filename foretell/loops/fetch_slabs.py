@@ -31,7 +31,7 @@ from foretell.loops.nodes import (
 LINE_BYTES = 64
 MOST_AT_ONCE = 4
 """Lines asked for in one step of a sum: with more, memory is the limit, and not its latency."""
-SLABS_SHARE = 0.9
+SLABS_SHARE = 0.75
 """The part of the second cache in which this slab and the next have to stay."""
 FEW_IDLE = 1.5
 """Steps per line from which on the last line is asked for again instead of those behind it."""

@@ -15,6 +15,8 @@ from math import gcd, prod
 
 from foretell.ir.tensor_expr import Buffer, Load
 from foretell.loops.axes import stride_along
+from foretell.loops.fetch_slabs import SLABS_SHARE
+from foretell.schedule.block_sum import PARTIAL_BYTES
 from foretell.schedule.copy_operand import COPY_BYTES
 from foretell.search.contraction import Problem, TileLoads, Window, is_batch, uses
 from foretell.target.hardware_spec import HardwareSpec
@@ -87,10 +89,9 @@ def _window_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads
 def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
     """Rows that push each other out of the first cache: those that lie at equal places of its ways.
 
-    A way is as large as a page, because the place within a page is known before its address is translated. Lines that
-    are fetched ahead take as many places as those in use.
+    A way is as large as a page, because the place within a page is known before its address is translated.
     """
-    ways = max(1, spec.caches[0].size_bytes // WAY_BYTES // 2)
+    ways = max(1, spec.caches[0].size_bytes // WAY_BYTES)
     places = WAY_BYTES // gcd(row_bytes, WAY_BYTES) if row_bytes else 1
     return rows if row_bytes >= WAY_BYTES // ways and -(-rows // places) > ways else 0
 
@@ -145,6 +146,7 @@ def plans(problem: Problem, spec: HardwareSpec) -> Iterator[Plan]:
             yield Plan(shape, copies=True)
         if width % shape.width:
             yield Plan(shape)
+            yield from _sums_in_blocks(problem, spec, Plan(shape))
             if problem.others:
                 yield Plan(shape, problem.others[-1].name, 1)
             continue
@@ -164,17 +166,25 @@ def _blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
 
 
 def _sums_in_blocks(problem: Problem, spec: HardwareSpec, plan: Plan) -> Iterator[Plan]:
-    """Blocks of a sum whose operand in vectors stays in the first cache, where partial sums fit there as well."""
+    """Blocks of a sum whose operand in vectors stays in the first cache, or in the second while the next one comes."""
     shape, near = plan.shape, KEPT_SHARE * spec.caches[0].size_bytes
     width_bytes = shape.width * problem.contraction.bits // 8
-    points = block_points(problem, plan)
-    if problem.row_count % shape.rows or not problem.reductions or points <= shape.rows or points * width_bytes > near:
+    partial_bytes = block_points(problem, plan) * width_bytes
+    if problem.row_count % shape.rows or not problem.reductions or partial_bytes <= shape.rows * width_bytes:
         return
     inner = problem.reductions[-1]
     each_bytes = problem.contraction.reduced // inner.extent * width_bytes
-    fitting = [size for size in _divisors(inner.extent) if size * each_bytes <= near]
-    if fitting and inner.extent * each_bytes > near:
-        yield replace(plan, sum_block=fitting[-1])
+    row_bytes = block_row_bytes(problem, plan) / inner.extent
+    second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
+    for step_bytes, room, most_bytes in ((each_bytes, near, near), (2 * each_bytes + row_bytes, second, PARTIAL_BYTES)):
+        fitting = [size for size in _divisors(inner.extent) if size * step_bytes <= room]
+        if fitting and inner.extent * step_bytes > room and partial_bytes <= most_bytes:
+            yield replace(plan, sum_block=fitting[-1])
+
+
+def block_row_bytes(problem: Problem, plan: Plan) -> float:
+    """What a block reads of the operand in rows."""
+    return problem.operands.row_bytes * min(problem.points, block_points(problem, plan)) / problem.points
 
 
 def block_points(problem: Problem, plan: Plan) -> int:
@@ -246,17 +256,22 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
     slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
     rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
-    rows_again = cycles_from(spec, tile_bytes, block_bytes + slab)
+    slabs_held = 2 if 2 * part * slab > spec.caches[0].size_bytes else 1
+    rows_again = cycles_from(spec, tile_bytes, part * (block_bytes + slabs_held * slab))
     tiles = tiles_wide * row_tiles
     firsts = max(slabs, blocks * tiles_wide)
-    memory = firsts * slab_first + (tiles - firsts) * slab_again
+    # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
+    second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
+    is_fetched = 2 * part * slab <= second and tiles > firsts
+    waiting = 0.0 if is_fetched else firsts * slab_first
+    memory = firsts * slab_first - waiting + (tiles - firsts) * slab_again
     memory += row_parts * rows_first + (tiles - row_parts) * rows_again
     # What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece.
     line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
     is_near = operands.other_bytes * block / points <= _second_cache(spec)
     pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
     memory += cycles_from(spec, pieces * operands.other_bytes, operands.other_bytes * problem.batch)
-    cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory))
+    cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory) + waiting)
     tasks = task_count(problem, plan)
     return cycles * spec.cores * -(-tasks // spec.cores) / tasks
 

@@ -92,7 +92,10 @@ def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> S
             outside, inside = [f"{row}.o", *outside], [f"{row}.i"]
         else:
             inside = [*inside, row]
-    steps += _reduction_steps(problem, plan, (*inside, *row_tiles, *vector_tiles))
+    row_loop = [f"{rows.name}.o"] if rows is not None and f"{rows.name}.o" not in inside else []
+    if plan.block_loop in row_loop:
+        row_loop = []
+    steps += _reduction_steps(problem, plan, [(*inside, *row_loop, *row_tiles, each) for each in vector_tiles])
     steps += [Hold((row, each)) for row in row_tiles for each in vector_tiles] if rows else []
     steps += [Hold((each,)) for each in vector_tiles] if rows is None else []
     steps += _unroll_steps(problem, plan)
@@ -147,8 +150,8 @@ def _parallel_steps(contraction: Contraction, shared: Sequence[str], extents: di
     return [Parallelise(tuple(chosen))] if tasks > 1 and contraction.points >= PARALLEL_POINTS else []
 
 
-def _reduction_steps(problem: Problem, plan: Plan, around: Sequence[str]) -> list[Step]:
-    """Reductions in order, the innermost in blocks if that is the plan."""
+def _reduction_steps(problem: Problem, plan: Plan, tiles: Sequence[tuple[str, ...]]) -> list[Step]:
+    """Reductions in order, the innermost in blocks if that is the plan, around the loops of each kind of tile."""
     steps: list[Step] = []
     names = [loop.name for loop in problem.reductions]
     if len(names) > 1 and names != [loop.name for loop in problem.contraction.reductions]:
@@ -157,7 +160,7 @@ def _reduction_steps(problem: Problem, plan: Plan, around: Sequence[str]) -> lis
         inner = names.pop()
         steps.append(Tile(inner, plan.sum_block))
         steps += [Reorder((f"{inner}.o", *names, f"{inner}.i"))] if names else []
-        steps.append(BlockSum(f"{inner}.o", tuple(around)))
+        steps += [BlockSum(f"{inner}.o", around) for around in tiles]
     return steps
 
 

@@ -166,7 +166,7 @@ def test_cycles_of_a_tile(rows: int, vectors: int, cycles: float) -> None:
 
 def test_rows_a_page_apart_push_each_other_out() -> None:
     assert missed_rows(ICELAKE, 6, 4096) == 0
-    assert missed_rows(ICELAKE, 12, 4096) == 12
+    assert missed_rows(ICELAKE, 13, 4096) == 13
     assert missed_rows(ICELAKE, 12, 2048) == 0
     assert missed_rows(ICELAKE, 12, 4096 + 64) == 0
 
