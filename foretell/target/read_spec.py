@@ -12,6 +12,7 @@ from foretell.target.features import KERNEL_NAMES
 from foretell.target.hardware_spec import ARCHITECTURES, CacheLevel, HardwareSpec
 from foretell.target.toml_table import TomlTable, parse_table, unreadable
 
+VECTOR_BYTES = (0, 16, 32, 64)
 _FOLDER = resources.files("foretell.target").joinpath("cpus")
 
 
@@ -76,6 +77,9 @@ def _check_instruction_set(spec: HardwareSpec, where: str) -> None:
     architecture = ARCHITECTURES.get(spec.triple.partition("-")[0])
     if architecture is None:
         raise unreadable(f"{where}, triple", f"one of {', '.join(KERNEL_NAMES)} first", spec.triple)
+    if spec.vector_bytes not in VECTOR_BYTES:
+        expected = " or ".join(map(str, VECTOR_BYTES))
+        raise unreadable(f"{where}, vector_bytes", expected, str(spec.vector_bytes))
     unknown = sorted(set(spec.features) - KERNEL_NAMES[architecture].keys())
     if unknown:
         raise unreadable(f"{where}, features", "names listed in foretell/target/features.py", ", ".join(unknown))
