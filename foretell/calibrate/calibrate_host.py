@@ -31,9 +31,10 @@ CACHES_OF_MEMORY = 4
 BARRIER_LOOPS = 200
 STEADY = 1.03
 """Ratio of the cycles before and after a run that makes it count: the clock did not change, and nobody cut in."""
-FEW_PERCENT = 10
 SLOW_CLOCK = 1.3
 """Times the shortest cycle: more is no slower clock but somebody else's turn."""
+FEW_PERCENT = 10
+"""Of the runs that count may take fewer cycles than are reported."""
 LEAST_ROUNDS = 2
 
 
@@ -93,11 +94,17 @@ def calibrate_host(threads: int | None = None, seconds: float = 10.0, progress: 
         progress.step("calibrate", f"{known.name}, {count} threads, {seconds:g} s")
     bench = _Bench(host_probes(target), known)
     barrier = Barrier(target, count) if count > 1 else None
-    runs = bench.runs()
-    if barrier:
-        runs["barrier"] = lambda: float(np.median(barrier.times_s(BARRIER_LOOPS)))
+    barrier_times_s: list[float] = []
+
+    def meet_s() -> float:
+        assert barrier is not None
+        barrier_times_s.append(float(np.median(barrier.times_s(BARRIER_LOOPS))))
+        return barrier_times_s[-1]
+
+    runs = bench.runs() | ({"barrier": meet_s} if barrier else {})
     best = _measure(runs, bench.cycles_s, seconds)
     if barrier:
+        best.time_s["barrier"] = float(np.median(barrier_times_s))  # the least is of cores that happen to be near
         barrier.close()
     figures = bench.figures(best)
     return Calibration(known, _apply(known, figures), figures, cpu_model(), best.rounds, seconds)
