@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.contestant_process import ROOT
 from benchmarks.peak import measure_bandwidth_gb_per_s, measure_peak_gflops
+from foretell.target.detect_host import cpu_model
 from foretell.target.resolve import resolve_target
 
 Machine = dict[str, Any]
@@ -19,7 +19,7 @@ def describe_machine(threads: Sequence[int]) -> Machine:
     """Peaks and bandwidths are of all of that many threads together."""
     spec = resolve_target("native").spec
     return {
-        "cpu": cpu_name(),
+        "cpu": cpu_model(),
         "target": spec.name,
         "cores": spec.cores,
         "vector_bits": 8 * spec.vector_bytes,
@@ -30,15 +30,6 @@ def describe_machine(threads: Sequence[int]) -> Machine:
         "read_gb_per_s": {str(count): measure_bandwidth_gb_per_s("read", count) for count in threads},
         "copy_gb_per_s": {str(count): measure_bandwidth_gb_per_s("copy", count) for count in threads},
     }
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def describe_commit() -> str:

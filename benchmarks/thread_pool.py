@@ -16,10 +16,9 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 import numpy as np
 
-from foretell.codegen.control_flow import break_if, loop, variable
-from foretell.codegen.platform_calls import VOID, PlatformCalls
+from foretell.calibrate.barrier import emit_meet, emit_timer
+from foretell.codegen.platform_calls import PlatformCalls
 from foretell.codegen.thread_pool import TASK, emit_thread_pool
-from foretell.codegen.types import I64, POINTER
 
 LOOPS = 100_000
 COLD_LOOPS = 500
@@ -31,38 +30,6 @@ def emit_empty(module: ir.Module) -> ir.Function:
     return function
 
 
-def emit_meet(module: ir.Module, platform: PlatformCalls) -> ir.Function:
-    """The context counts arrivals: each index waits for the second."""
-    function = ir.Function(module, TASK, "meet")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    builder.atomic_rmw("add", function.args[0], I64(1), "acq_rel")
-    with loop(builder) as met:
-        arrived = builder.load_atomic(function.args[0], "acquire", 8, typ=I64)
-        break_if(builder, builder.icmp_signed(">=", arrived, I64(2)), met)
-        platform.pause(builder)
-    builder.ret_void()
-    return function
-
-
-def emit_timer(module: ir.Module, platform: PlatformCalls, parallel_for: ir.Function, task: ir.Function) -> None:
-    """void time_TASK(pool, times, loops): the nanoseconds of each loop over two indices."""
-    function = ir.Function(module, ir.FunctionType(VOID, [POINTER, POINTER, I64]), f"time_{task.name}")
-    pool, times, loops = function.args
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    context = variable(builder, I64(0))
-    index = variable(builder, I64(0))
-    with loop(builder) as done:
-        number = builder.load(index, typ=I64)
-        break_if(builder, builder.icmp_signed(">=", number, loops), done)
-        builder.store(I64(0), context)
-        start = platform.nanoseconds(builder)
-        builder.call(parallel_for, [pool, task, context, I64(2)])
-        taken = builder.sub(platform.nanoseconds(builder), start)
-        builder.store(taken, builder.gep(times, [number], source_etype=I64))
-        builder.store(builder.add(number, I64(1)), index)
-    builder.ret_void()
-
-
 def compile_timers(*, portable: bool) -> llvm.ExecutionEngine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -70,8 +37,8 @@ def compile_timers(*, portable: bool) -> llvm.ExecutionEngine:
     module.triple = llvm.get_process_triple()
     pool = emit_thread_pool(module, portable=portable)
     platform = PlatformCalls(module)
-    for task in (emit_empty(module), emit_meet(module, platform)):
-        emit_timer(module, platform, pool.parallel_for, task)
+    for task in (emit_empty(module), emit_meet(module, platform, 2)):
+        emit_timer(module, platform, pool.parallel_for, task, 2)
     machine = llvm.Target.from_default_triple().create_target_machine(opt=3)
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()

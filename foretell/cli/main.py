@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretell.cli.bench_command import bench_command
+from foretell.cli.calibrate_command import calibrate_command
 from foretell.cli.compile_command import compile_command
 from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Verbose
 from foretell.cli.output import Output
@@ -115,6 +116,7 @@ app.command("run")(run_command)
 app.command("verify")(verify_command)
 app.command("bench")(bench_command)
 app.command("tune")(tune_command)
+app.command("calibrate")(calibrate_command)
 
 
 @app.command()
@@ -137,13 +139,26 @@ def env(json: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> N
 
 
 @app.command()
-def targets(json: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+def targets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[CPU]", help="Show all numbers of this one, or of a spec file (.toml).")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
     """List the CPUs that code can be generated for, and what `native` resolves to here."""
-    from foretell.cli.targets import describe_targets
+    from foretell.cli.targets import describe_targets, numbers_table
+    from foretell.target.resolve import resolve_target
 
+    output = Output(json, quiet, verbose)
+    if name is not None:
+        target = resolve_target(name)
+        output.show(numbers_table(target), facts={"resolved": target.resolved, **target.spec.to_json()})
+        return
     found = describe_targets()
     native = found.native.resolved if found.native else "none: foretell does not generate code for this machine"
-    Output(json, quiet, verbose).show(found.to_table(), "", f"native is {native}", facts=found.to_json())
+    output.show(found.to_table(), "", f"native is {native}", facts=found.to_json())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

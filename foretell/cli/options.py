@@ -25,7 +25,10 @@ Inputs: TypeAlias = Annotated[
 ]
 Seed: TypeAlias = Annotated[int, typer.Option(min=0, help="Of the random inputs.")]
 Target: TypeAlias = Annotated[
-    str, typer.Option(metavar="CPU", help="The CPU to make code for: `foretell targets` lists them.")
+    str,
+    typer.Option(
+        metavar="CPU", help="The CPU to make code for: `foretell targets` lists them, `foretell calibrate` writes one."
+    ),
 ]
 Threads: TypeAlias = Annotated[
     int | None, typer.Option(min=1, max=1024, help="Threads to run on; all that this process may use unless given.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from foretell.report.tables import table
+from foretell.report.units import plural
 from foretell.support.errors import TargetError
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.read_spec import cpu_aliases, cpu_names, read_named
@@ -53,4 +54,20 @@ def _row(name: str, spec: HardwareSpec) -> tuple[object, ...]:
         spec.cores,
         caches,
         memory,
+    )
+
+
+def numbers_table(target: Target) -> Table:
+    """Every number of one CPU."""
+    numbers = {name: value for name, value in target.spec.to_json().items() if name not in ("caches", "features")}
+    caches = [
+        (
+            f"cache {index + 1}",
+            f"{level.size_bytes // 1024} KiB, lines of {level.line_bytes} bytes, "
+            f"{level.bandwidth_bytes_per_cycle:.4g} bytes a cycle, of {plural(level.shared_by_cores, 'core')}",
+        )
+        for index, level in enumerate(target.spec.caches)
+    ]
+    return table(
+        "", "", rows=[("resolved", target.resolved), *((name, value) for name, value in numbers.items()), *caches]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,16 @@ def generic_host() -> HardwareSpec | None:
         return read_named(host_architecture()) if host_architecture() in cpu_names() else None
     levels = (read_named(name) for name in X86_LEVELS)
     return next(level for level in levels if host_features().issuperset(level.features))
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What the maker calls this CPU, where the system says so."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def usable_cpus() -> frozenset[int]:

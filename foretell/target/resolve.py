@@ -5,6 +5,7 @@ znver3, x86-64-v3, neoverse-n1          a CPU of the package (`foretell targets`
 cascadelake, zen, thunderx2             a name of archspec's: the nearest of those, with its own features
 aarch64-unknown-linux-gnu:cortex-a76    an LLVM triple, and any of those names
 TRIPLE:CPU:+avx512vnni,-gfni            the same with features changed: this is how a target prints itself
+measured.toml                           a spec file, such as `foretell calibrate` writes
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import difflib
 import re
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from foretell.support.errors import TargetError, UsageError
 from foretell.target.detect_host import detect_host, generic_host
 from foretell.target.features import KERNEL_NAMES, from_kernel_names, host_architecture, host_features
 from foretell.target.hardware_spec import ARCHITECTURES, HardwareSpec, with_features
-from foretell.target.read_spec import cpu_aliases, cpu_names, read_named
+from foretell.target.read_spec import cpu_aliases, cpu_names, read_named, read_spec
+from foretell.target.toml_table import unreadable
 
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macosx": "darwin", "windows": "win32"}
 """A word in a triple -> `sys.platform`."""
@@ -71,6 +74,8 @@ class Target:
 
 def resolve_target(name: str = "native") -> Target:
     """Find a target; an unknown name is a `UsageError` with the nearest ones."""
+    if name.endswith(".toml"):
+        return Target(_read_file(Path(name)))
     match name.split(":"):
         case ["native"]:
             return Target(_native())
@@ -83,7 +88,7 @@ def resolve_target(name: str = "native") -> Target:
         case _:
             raise UsageError(
                 "a target cannot be read",
-                expected="native, CPU, TRIPLE:CPU or TRIPLE:CPU:FEATURES",
+                expected="native, CPU, TRIPLE:CPU, TRIPLE:CPU:FEATURES or FILE.toml",
                 got=name,
                 hint="`foretell targets` lists the CPUs",
             )
@@ -136,6 +141,19 @@ def _native() -> HardwareSpec:
             hint="compile for another target: `foretell targets` lists them",
         )
     return detect_host(nearest, llvmlite.binding.get_process_triple())
+
+
+def _read_file(path: Path) -> HardwareSpec:
+    """Its `name` must be that of a named CPU: a saved model says by that name which machines can run it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        got = error.strerror if isinstance(error, OSError) else "bytes that are no text"
+        raise unreadable(str(path), "a spec file", got or str(error)) from error
+    spec = read_spec(text, str(path))
+    if spec.name not in cpu_names() or read_named(spec.name).architecture != spec.architecture:
+        raise unreadable(f"{path}, name", f"a named CPU of {spec.architecture}", spec.name)
+    return spec
 
 
 def _find_cpu(name: str) -> HardwareSpec:

@@ -14,7 +14,7 @@ from foretell.report.tables import table
 from foretell.support.errors import InvalidModel
 from foretell.target.threads import default_threads
 
-COMMANDS = ("check", "explain", "compile", "run", "verify", "bench", "env", "targets")
+COMMANDS = ("check", "explain", "compile", "run", "verify", "bench", "tune", "calibrate", "env", "targets")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

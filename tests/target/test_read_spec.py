@@ -89,6 +89,7 @@ def test_read_spec() -> None:
         ("fma_ports = 1", "fma_ports = 0", "tiny.toml, fma_ports", "a whole number, at least 1"),
         ("1e9", "inf", "tiny.toml, frequency_hz", "a positive number"),
         ("1e9", "nan", "tiny.toml, frequency_hz", "a positive number"),
+        ("vector_bytes = 0", "vector_bytes = 24", "tiny.toml, vector_bytes", "0 or 16 or 32 or 64"),
         ('"tiny"', "7", "tiny.toml, name", "a word"),
         ('["m", "a"]', '"m"', "tiny.toml, features", "a list of words"),
         ('"m"', '"avx"', "tiny.toml, features", "names listed in foretell/target/features.py"),

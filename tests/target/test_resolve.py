@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
@@ -12,6 +14,7 @@ from foretell.target import resolve
 from foretell.target.features import host_architecture, host_features
 from foretell.target.read_spec import cpu_names, read_named
 from foretell.target.resolve import Target, check_runs_here, resolve_target
+from foretell.target.write_spec import write_spec
 
 
 def test_native() -> None:
@@ -129,3 +132,29 @@ def native_of(architecture: str, monkeypatch: pytest.MonkeyPatch) -> Target:
         monkeypatch.setattr(resolve, name, answer)
     monkeypatch.setattr(sys, "platform", "linux")
     return Target(spec)
+
+
+def test_a_spec_file_is_a_target(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    spec = replace(read_named("znver3"), cores=3)
+    path.write_text(write_spec(spec))
+    assert resolve_target(str(path)).spec == spec
+    assert resolve_target(str(path)).resolved == "x86_64-unknown-linux-gnu:znver3"
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "got"),
+    [
+        (None, "", "No such file or directory"),
+        (b"\xff\xfe", "", "bytes that are no text"),
+        (write_spec(replace(read_named("znver3"), name="mine")).encode(), ", name", "mine"),
+        (write_spec(replace(read_named("znver3"), name="apple-m1")).encode(), ", name", "apple-m1"),
+    ],
+)
+def test_a_file_that_is_no_target(content: bytes | None, where: str, got: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="the description of a CPU cannot be read") as caught:
+        resolve_target(str(path))
+    assert (caught.value.where, caught.value.got) == (f"{path}{where}", got)

@@ -1,0 +1,1 @@
+"""Measuring the machine itself: what its cores, caches and memory really do."""
