@@ -42,7 +42,7 @@ def measure_peak_gflops(threads: int) -> float:
     steps = FMA_STEPS
     flops = 2.0 * UNROLLED_FMAS * lanes(target) * steps
     sinks = [np.zeros(64, np.float32) for _ in range(threads)]
-    run = _kernel("multiply_add")
+    run = peak_kernel("multiply_add")
     taken_s = _fastest_s([lambda sink=sink: run(sink.ctypes.data, sink.ctypes.data, steps) for sink in sinks])
     return threads * flops / taken_s / 1e9
 
@@ -54,7 +54,7 @@ def measure_bandwidth_gb_per_s(kind: str, threads: int) -> float:
     sources = [np.ones(count * step_bytes // 4, np.float32) for _ in range(threads)]
     size = 64 if kind == "read" else count * step_bytes // 4
     sinks = [np.ones(size, np.float32) for _ in range(threads)]
-    run = _kernel(kind)
+    run = peak_kernel(kind)
     runs = [
         lambda sink=sink, source=source: run(sink.ctypes.data, source.ctypes.data, count)
         for sink, source in zip(sinks, sources, strict=True)
@@ -99,7 +99,7 @@ def _together_s(runs: list[Callable[[], None]]) -> float:
 
 
 @cache
-def _kernel(name: str) -> Callable[[int, int, int], None]:
+def peak_kernel(name: str) -> Callable[[int, int, int], None]:
     return KERNEL(_code().address(name))  # pyright: ignore[reportReturnType]
 
 

@@ -1,0 +1,198 @@
+"""`python -m benchmarks.machine_code`: cycles that are read from machine code beside those that are measured.
+
+Kernels whose data stays in the first two caches, on one thread of this machine: products and convolutions under every
+fifth or so of their schedules, the slow ones included, and what lies between them in a network. A cycle is what two
+multiply-adds take, measured in turns with the kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+
+import numpy as np
+
+from benchmarks.peak import UNROLLED_FMAS, peak_kernel
+from foretell.codegen.emit_kernel import Layout
+from foretell.codegen.emit_program import emit_pool, emit_program
+from foretell.cost.machine_bound import LoopBound, MachineTime, machine_time
+from foretell.graph.build import Builder
+from foretell.graph.nodes import Graph, Value
+from foretell.ir.dtypes import F32
+from foretell.ir.tensor_expr import TensorType
+from foretell.link_program import lower_program
+from foretell.loops.lower_graph import NativeStep
+from foretell.loops.nodes import Kernel
+from foretell.runtime.arena import large_empty
+from foretell.runtime.native_code import POOLS, NativeCode
+from foretell.schedule.illegal import IllegalStep
+from foretell.schedule.steps import apply_schedule
+from foretell.search.schedule_contraction import schedules
+from foretell.target.resolve import Target, resolve_target
+
+TURNS = 9
+TURN_S = 0.004
+SAMPLED = 12
+"""Schedules of a nest, evenly from the one predicted to be fastest to the slowest."""
+FMA_STEPS = 20_000
+CALL_CYCLES = 500_000
+"""What a call should take at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    name: str
+    predicted: MachineTime
+    measured_cycles: float
+
+    @property
+    def ratio(self) -> float:
+        """Below 1, something is not seen."""
+        return self.predicted.cycles / self.measured_cycles
+
+
+def main() -> None:
+    target = resolve_target("native")
+    found: list[Compared] = []
+    for name, kernel in kernels(target):
+        predicted = machine_time(kernel, target)
+        compared = Compared(name, predicted, measured_cycles(kernel, target, predicted.cycles))
+        found.append(compared)
+        sys.stdout.write(line(compared) + "\n")
+    sys.stdout.write(summary(found) + "\n")
+
+
+def line(compared: Compared) -> str:
+    time = compared.predicted
+    worst = max(time.loops, key=lambda bound: bound.iterations * bound.cycles)
+    return (
+        f"{compared.name:24} {time.cycles:10.0f} predicted {compared.measured_cycles:10.0f} measured"
+        f" {compared.ratio:6.2f}  {binding(worst):9} spills {time.spills:8.0f} hot {time.hot_code_bytes:5} B"
+    )
+
+
+def binding(bound: LoopBound) -> str:
+    """Which bound of a loop is the greatest."""
+    terms = {"ports": bound.port_cycles, "front end": bound.front_end_cycles, "chain": bound.chain_cycles}
+    return max(terms, key=lambda name: terms[name])
+
+
+def summary(found: Sequence[Compared]) -> str:
+    errors = sorted(abs(compared.ratio - 1) for compared in found)
+    by_nest: dict[str, list[Compared]] = {}
+    for compared in found:
+        by_nest.setdefault(compared.name.partition("#")[0], []).append(compared)
+    pairs = [
+        (a.predicted.cycles < b.predicted.cycles) == (a.measured_cycles < b.measured_cycles)
+        for group in by_nest.values()
+        for number, a in enumerate(group)
+        for b in group[:number]
+        if abs(a.measured_cycles - b.measured_cycles) > 0.02 * b.measured_cycles
+    ]
+    picks = [
+        min(group, key=lambda c: c.predicted.cycles).measured_cycles / min(c.measured_cycles for c in group)
+        for group in by_nest.values()
+        if len(group) > 1
+    ]
+    return (
+        f"{len(found)} kernels: error {median(errors):.1%} in the median, {errors[len(errors) * 9 // 10]:.1%} at 90 %; "
+        f"{sum(pairs) / max(1, len(pairs)):.1%} of {len(pairs)} pairs in order; "
+        f"picks take {geometric_mean(picks):.3f}x the best"
+    )
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------
+
+
+def kernels(target: Target) -> Iterator[tuple[str, Kernel]]:
+    """Names, with the number of a schedule where there are several, and kernels."""
+    for graph in graphs():
+        lowered = lower_program(graph, target)
+        for nest, _ in lowered.nests:
+            every = schedules(nest.kernel, target.spec, nest.constants)
+            for number in sorted({len(every) * part // SAMPLED for part in range(SAMPLED)}):
+                try:
+                    yield f"{graph.name}#{number}", apply_schedule(nest.kernel, every[number])
+                except IllegalStep:
+                    continue
+        if not lowered.nests:
+            for step in lowered.steps:
+                if isinstance(step, NativeStep):
+                    yield from ((f"{graph.name}.{number}", kernel) for number, kernel in enumerate(step.kernels))
+
+
+def graphs() -> Iterator[Graph]:
+    for rows, inner, columns in ((48, 64, 64), (32, 96, 64), (61, 50, 75), (128, 128, 128)):
+        yield graph(f"matmul_{rows}_{inner}_{columns}", "MatMul", (rows, inner), (inner, columns))
+    yield graph("heads_4_32_32_32", "MatMul", (4, 32, 32), (4, 32, 32))
+    for inputs, outputs, image, kernel, stride in ((16, 16, 16, 3, 1), (32, 48, 14, 1, 1), (16, 32, 15, 3, 2)):
+        name = f"conv{kernel}x{kernel}_{inputs}_{outputs}_{image}_s{stride}"
+        weight = (outputs, inputs, kernel, kernel)
+        pads = (kernel // 2,) * 2
+        window = {"strides": (stride,) * 2, "dilations": (1, 1), "before": pads, "after": pads}
+        yield graph(name, "Conv", (1, inputs, image, image), weight, **window, group=1)
+    yield graph("softmax_32x128", "Softmax", (32, 128), axis=1)
+    for op in ("Gelu", "Tanh", "Exp", "Sqrt", "Relu"):
+        yield graph(f"{op.lower()}_32x128", op, (32, 128))
+    yield graph("add_32x128", "Add", (32, 128), (32, 128))
+    yield graph("transpose_32x128", "Transpose", (32, 128), perm=(1, 0))
+
+
+def graph(name: str, op: str, *shapes: tuple[int, ...], **attributes: object) -> Graph:
+    builder = Builder(name)
+    inputs: list[Value] = [builder.input(f"x{n}", TensorType(F32, shape)) for n, shape in enumerate(shapes)]
+    return builder.finish([builder.op(op, *inputs, **attributes)], ["y"])  # type: ignore[arg-type]
+
+
+# --- measuring -------------------------------------------------------------------------------------------------
+
+
+def measured_cycles(kernel: Kernel, target: Target, expected: float) -> float:
+    """Of one run among many in one call, so that calling costs nothing."""
+    count = max(1, int(CALL_CYCLES / expected))
+    call = loaded(kernel, target, count)
+    sink = np.zeros(64, np.float32)
+    fma = peak_kernel("multiply_add")
+    call()
+    turns = [(seconds(call), seconds(lambda: fma(sink.ctypes.data, sink.ctypes.data, FMA_STEPS))) for _ in range(TURNS)]
+    call_s, fma_s = (min(each) for each in zip(*turns, strict=True))
+    return call_s / count / (fma_s / (FMA_STEPS * UNROLLED_FMAS / 2))
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    count = max(1, int(TURN_S / max(time.perf_counter() - start, 1e-7)))
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def loaded(kernel: Kernel, target: Target, count: int) -> Callable[[], None]:
+    random = np.random.default_rng(0)
+    held: dict[str, np.ndarray] = {}
+    for buffer in (*kernel.reads, *kernel.writes):
+        shape = buffer.type.static_shape
+        array = large_empty(int(np.prod(shape)) * buffer.dtype.itemsize).view(buffer.dtype.numpy).reshape(shape)
+        array[...] = random.standard_normal(shape).astype(buffer.dtype.numpy)
+        held[buffer.name] = array
+    layout = Layout({name: number for number, name in enumerate(held)}, {}, target.spec.vector_bytes)
+    POOLS.load(emit_pool(target))
+    code = NativeCode(emit_program([[kernel] * count], layout, target))
+    table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held.values()))
+    dims, pool = (ctypes.c_int64 * 1)(), POOLS.get(1)
+    (step,) = code.steps(1)
+
+    def call(_kept: object = (code, held)) -> None:
+        step(table, dims, pool)
+
+    return call
+
+
+if __name__ == "__main__":
+    main()
