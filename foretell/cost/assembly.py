@@ -77,7 +77,7 @@ def _blocks(body: str, architecture: str) -> list[BasicBlock]:
         elif line:
             place = (int(line), int(column))
         else:
-            blocks[-1].instructions.append(Instruction(mnemonic, _operands(operands), note))
+            blocks[-1].instructions.append(Instruction(mnemonic, split_operands(operands), note))
             if is_end(mnemonic):
                 blocks[-1].mark = place
                 blocks.append(BasicBlock("", []))
@@ -100,7 +100,7 @@ def _line(architecture: str) -> re.Pattern[str]:
 
 
 @lru_cache(1 << 16)
-def _operands(text: str) -> tuple[str, ...]:
+def split_operands(text: str) -> tuple[str, ...]:
     return tuple(operand.strip() for operand in _OPERAND.findall(text))
 
 

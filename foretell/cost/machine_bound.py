@@ -9,9 +9,8 @@ and a loop takes its iterations times that, plus what the loops inside it take. 
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from foretell.cost.assembly import assemble_kernel, parse_assembly
@@ -170,36 +169,43 @@ def _bound(loop: MachineLoop, iterations: float, core: Core) -> LoopBound:
     chain = chain_bound(loop.body, core) if not loop.children and loop.name else 0.0
     # A loop that ends before the window is full runs beside the next one, which has chains of its own.
     beside = max(1.0, core.window / max(1.0, slots * loop.trips))
-    return LoopBound(loop, iterations, port_bound(loop.body, core), slots / core.issue_width, chain / beside)
+    return LoopBound(
+        loop, iterations, port_bound(loop.body, core, loop.splits), slots / core.issue_width, chain / beside
+    )
 
 
-def port_bound(body: Iterable[Decoded], core: Core) -> float:
+def port_bound(body: Iterable[Decoded], core: Core, splits: tuple[float, float] = (0.0, 0.0)) -> float:
     """Cycles by the ports: for every set of them, what can only run there over how many there are.
 
-    By Hall's theorem that is what the best assignment of micro-operations to ports takes.
+    By Hall's theorem that is what the best assignment of micro-operations to ports takes. `splits` is the share of
+    vectors loaded and stored that take two turns.
     """
     busy: dict[frozenset[str], float] = {}
     for instruction in body:
-        for form in micro_operations(instruction, core):
+        for form, turns in micro_operations(instruction, core, splits):
             ports = frozenset(form.ports)
-            busy[ports] = busy.get(ports, 0.0) + form.busy_cycles
+            busy[ports] = busy.get(ports, 0.0) + turns * form.busy_cycles
     unions: set[frozenset[str]] = set()
     for ports in busy:
         unions |= {ports | other for other in unions} | {ports}
     return max((sum(busy[p] for p in busy if p <= union) / len(union) for union in unions), default=0.0)
 
 
-def micro_operations(instruction: Decoded, core: Core) -> Iterable[Form]:
-    """What an instruction occupies ports with."""
+def micro_operations(instruction: Decoded, core: Core, splits: tuple[float, float]) -> Iterator[tuple[Form, float]]:
+    """What an instruction occupies ports with, and how many turns it takes there."""
     width = instruction.width_bytes
+    for form in core.operations(instruction.operation, width):
+        yield form, 1.0
     if instruction.operation == "prefetch":
-        return core.operations("prefetch", width)
-    load = core.operations("broadcast_load" if instruction.is_broadcast else "load", width)
-    return itertools.chain(
-        core.operations(instruction.operation, width),
-        *itertools.repeat(load, instruction.loads),
-        *itertools.repeat(core.operations("store", width), instruction.stores),
-    )
+        return
+    is_whole = width > 0 and not instruction.is_broadcast and not instruction.spills
+    split_loads, split_stores = splits if is_whole else (0.0, 0.0)
+    if instruction.loads:
+        for form in core.operations("broadcast_load" if instruction.is_broadcast else "load", width):
+            yield form, instruction.loads * (1.0 + split_loads)
+    if instruction.stores:
+        for form in core.operations("store", width):
+            yield form, instruction.stores * (1.0 + split_stores)
 
 
 def chain_bound(body: Sequence[Decoded], core: Core) -> float:

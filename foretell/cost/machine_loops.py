@@ -17,6 +17,7 @@ from foretell.cost.assembly import BasicBlock, Instruction, MachineFunction
 from foretell.cost.decode_aarch64 import decode_aarch64
 from foretell.cost.decode_x86 import decode_x86
 from foretell.cost.instruction import Decoded
+from foretell.cost.line_splits import line_splits
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Index
@@ -41,6 +42,8 @@ class MachineLoop:
     body: list[Decoded] = field(default_factory=list)
     """Its own instructions, in order, along the path that costs most."""
     children: list[MachineLoop] = field(default_factory=list)
+    splits: tuple[float, float] = (0.0, 0.0)
+    """The share of vectors that it loads, and that it stores, across two lines."""
     code_bytes: int = 0
     """Of all its blocks, those of loops inside it included."""
 
@@ -71,8 +74,9 @@ def machine_loops(
     for head in sorted(found, key=lambda head: len(found[head])):
         inside = found[head]
         within = [marks[other] for other in found if other in inside and marks[other][0]]
-        name, step, count = trips.of(marks[head]) if marks[head][0] else trips.around(within)
-        loop = loops[head] = MachineLoop(name, step, count, code_bytes=_bytes(decoded, inside))
+        number, step = marks[head] if marks[head][0] else (trips.around(within), 1)
+        loop = loops[head] = trips.machine_loop(number, step, is_split=not marks[head][0])
+        loop.code_bytes = _bytes(decoded, inside)
         costs[head] = loop.trips * _fill(loop, head, inside, blocks, decoded, found, loops, costs)
     root = MachineLoop("", 1, 1.0, code_bytes=_bytes(decoded, range(len(blocks))))
     if blocks:
@@ -201,33 +205,31 @@ class _Trips:
         self.vector_bytes = vector_bytes
         self.symbols = symbols
 
-    def of(self, mark: tuple[int, int]) -> tuple[str, int, float]:
-        """The name of the loop that a branch is marked with, its step, and its iterations at each entry."""
-        number, step = mark
-        if not number:
-            return "", 1, 1.0
-        loop = self.loops[number - 1]
-        counts = [self._count(loop, step, extent) for extent in self._values(loop.extent)]
-        return self.names[number - 1], step, sum(counts) / len(counts)
-
-    def around(self, marks: Sequence[tuple[int, int]]) -> tuple[str, int, float]:
-        """The same for a loop whose branch has no mark, by the marks inside it.
+    def machine_loop(self, number: int, step: int, is_split: bool) -> MachineLoop:
+        """The loop of that number, still without instructions; 0 is none of the kernel's.
 
         LLVM splits a loop where a guard begins to fail, and leaves it there by the guard's branch.
         """
-        outer = [self._parent(number) for number, _ in marks[:1]]
-        if not outer or outer[0] is None:
-            return "", 1, 1.0
-        name, step, count = self.of((outer[0], 1))
-        return name, step, min(count, self._guarded(self.loops[outer[0] - 1]))
+        if not number:
+            return MachineLoop("", 1, 1.0)
+        loop = self.loops[number - 1]
+        counts = [self._count(loop, step, extent) for extent in self._values(loop.extent)]
+        count = sum(counts) / len(counts)
+        if is_split:
+            count = min(count, self._guarded(loop))
+        return MachineLoop(self.names[number - 1], step, count, splits=line_splits(loop, self.vector_bytes))
 
-    def _parent(self, number: int) -> int | None:
-        """The nearest loop around a loop that is not written out."""
+    def around(self, marks: Sequence[tuple[int, int]]) -> int:
+        """The number of a loop whose branch has no mark, by the marks inside it."""
+        return self._parent(marks[0][0]) if marks else 0
+
+    def _parent(self, number: int) -> int:
+        """The nearest loop around a loop that is not written out; 0 if there is none."""
         for other in range(number - 1, 0, -1):
             loop = self.loops[other - 1]
             if loop.kind != "unroll" and number <= other + sum(1 for _ in loops_in(loop.body)):
                 return other
-        return None
+        return 0
 
     def _guarded(self, loop: For) -> float:
         """How often the first guard in a loop holds, where that is for its first iterations."""
