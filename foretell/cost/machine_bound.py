@@ -126,7 +126,7 @@ class MachineTime:
     front_end_cycles: float
     chain_cycles: float
     spills: float
-    """Vectors stored and loaded because registers ran out, inside loops."""
+    """Instructions that store and load vectors because registers ran out, inside loops."""
     address_instructions: float
     """Scalar instructions inside loops: addresses and counters."""
     code_bytes: int

@@ -13,9 +13,9 @@ from foretell.cost.machine_loops import MachineLoop, machine_loops
 from foretell.graph.build import Builder
 from foretell.ir.dtypes import F32
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import TensorType
+from foretell.ir.tensor_expr import Apply, Buffer, Index, Load, TensorType
 from foretell.loops.lower_graph import NativeStep, lower_graph
-from foretell.loops.nodes import Kernel
+from foretell.loops.nodes import Block, For, Guard, Kernel, Store
 from foretell.schedule.steps import Hold, Reorder, Tile, Unroll, Vectorise, apply_schedule
 from foretell.target.resolve import Target, resolve_target
 from tests.schedule.nests import matrix_product
@@ -104,6 +104,23 @@ def test_a_symbol_is_bound_by_the_caller() -> None:
     assert rows.trips == 37
     with pytest.raises(AssertionError, match="needs numbers for n"):
         loops_of(kernel, target)
+
+
+@pytest.mark.parametrize("name", ("icelake-server", "neoverse-n1"))
+def test_a_loop_that_ends_where_its_guard_fails_is_known_by_what_is_in_it(name: str) -> None:
+    """LLVM leaves the loop over rows after three of four, where the tail begins."""
+    source, result = Buffer("x", F32, (9, 4, 640)), Buffer("y", F32, (9, 4, 640))
+    batch, row, column = Sym("b", 0, 8), Sym("i", 0, 3), Sym("j", 0, 639)
+
+    def part(test: str, extent: int) -> Guard:
+        value = Load(source, (batch, row, column), F32)
+        store = Store(result, (batch, row, column), Apply("mul", (value, value)))
+        return Guard(Apply(test, (Index(row), Index(3))), For(column, extent, "serial", store))
+
+    rows = For(row, 4, "serial", Block((part("lt", 640), part("ge", 320))))
+    kernel = Kernel("rows", (source,), (result,), For(batch, 9, "parallel", rows))
+    found = [(loop.name, loop.trips) for loop, _ in loops_of(kernel, resolve_target(name)).walk()]
+    assert found == [("", 1), ("b", 9), ("i", 3), ("j", 640), ("j", 320)]
 
 
 @pytest.mark.parametrize("name", ("icelake-server", "neoverse-n1"))
