@@ -1,7 +1,7 @@
 """The loops of a kernel's machine code: which loop of the nest each is, how often it runs, what one iteration does.
 
 Blocks that are in a loop but in none inside it are its own. Where a body branches, the path that costs most counts:
-guards are taken to hold, remainders to exist.
+guards are taken to hold, remainders to exist. Loops in guards that hold for some iterations run in those.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Index
 from foretell.loops.canonical import canonical
-from foretell.loops.nodes import VECTOR_KINDS, Block, For, Guard, Kernel, loops_in
+from foretell.loops.nodes import VECTOR_KINDS, Allocate, Block, For, Guard, Kernel, Statement, loops_in
 
 DECODERS: Mapping[str, Callable[[Instruction], Decoded]] = {"x86_64": decode_x86, "aarch64": decode_aarch64}
 AVERAGED = 4096
@@ -39,6 +39,8 @@ class MachineLoop:
     """Iterations of the kernel's loop that one iteration here does."""
     trips: float
     """Iterations each time the loop is entered."""
+    share: float = 1.0
+    """How often it is entered in an iteration of the loop around it: less than once where a guard decides."""
     body: list[Decoded] = field(default_factory=list)
     """Its own instructions, in order, along the path that costs most."""
     children: list[MachineLoop] = field(default_factory=list)
@@ -54,9 +56,10 @@ class MachineLoop:
 
     def walk(self, entries: float = 1.0) -> Iterator[tuple[MachineLoop, float]]:
         """This loop and those inside it, each with its iterations in all."""
-        yield self, entries * self.trips
+        iterations = entries * self.share * self.trips
+        yield self, iterations
         for child in self.children:
-            yield from child.walk(entries * self.trips)
+            yield from child.walk(iterations)
 
 
 def machine_loops(
@@ -77,7 +80,12 @@ def machine_loops(
         number, step = marks[head] if marks[head][0] else (trips.around(within), 1)
         loop = loops[head] = trips.machine_loop(number, step, is_split=not marks[head][0])
         loop.code_bytes = _bytes(decoded, inside)
-        costs[head] = loop.trips * _fill(loop, head, inside, blocks, decoded, found, loops, costs)
+        outer = min(
+            (other for other in found if inside < found[other]), key=lambda each: len(found[each]), default=None
+        )
+        if outer is not None and number and marks[outer][0] == trips.parent(number):
+            loop.share = trips.share(number)
+        costs[head] = loop.share * loop.trips * _fill(loop, head, inside, blocks, decoded, found, loops, costs)
     root = MachineLoop("", 1, 1.0, code_bytes=_bytes(decoded, range(len(blocks))))
     if blocks:
         _fill(root, 0, frozenset(range(len(blocks))), blocks, decoded, found, loops, costs, is_root=True)
@@ -171,6 +179,10 @@ def _fill(
         else:
             loop.body += decoded[node]
         node = best[node][1]
+    aside = [
+        loops[other] for other in sorted(outermost) if loops[other].share < 1.0 and loops[other] not in loop.children
+    ]
+    loop.children += aside
     return best[start][0]
 
 
@@ -221,24 +233,28 @@ class _Trips:
 
     def around(self, marks: Sequence[tuple[int, int]]) -> int:
         """The number of a loop whose branch has no mark, by the marks inside it."""
-        return self._parent(marks[0][0]) if marks else 0
+        return self.parent(marks[0][0]) if marks else 0
 
-    def _parent(self, number: int) -> int:
-        """The nearest loop around a loop that is not written out; 0 if there is none."""
+    def parent(self, number: int) -> int:
+        """The nearest loop around a loop that is still one: not written out, not run once; 0 if there is none."""
         for other in range(number - 1, 0, -1):
             loop = self.loops[other - 1]
-            if loop.kind != "unroll" and number <= other + sum(1 for _ in loops_in(loop.body)):
+            if loop.kind != "unroll" and loop.extent != 1 and number <= other + sum(1 for _ in loops_in(loop.body)):
                 return other
         return 0
 
+    def share(self, number: int) -> float:
+        """In which share of the iterations of the loop around it a loop runs."""
+        inner, outer = self.loops[number - 1], self.loops[self.parent(number) - 1]
+        for guard in _guards(outer.body):
+            if isinstance(outer.extent, int) and any(loop is inner for loop in loops_in(guard.body)):
+                return _times(guard, outer, outer.extent) / max(1, outer.extent)
+        return 1.0
+
     def _guarded(self, loop: For) -> float:
-        """How often the first guard in a loop holds, where that is for its first iterations."""
-        first = loop.body.statements[0] if isinstance(loop.body, Block) else loop.body
-        match first:
-            case Guard(Apply("lt", (Index(value), Index(int(bound)))), _) if value == loop.sym:
-                return bound
-            case _:
-                return math.inf
+        """How often the first guard in a loop holds."""
+        guards = _guards(loop.body)
+        return _times(guards[0], loop, loop.extent) if guards and isinstance(loop.extent, int) else math.inf
 
     def _count(self, loop: For, step: int, extent: int) -> int:
         if loop.kind not in VECTOR_KINDS:
@@ -260,3 +276,26 @@ class _Trips:
         numbers = [max(0, value) for value in values if isinstance(value, int)]
         assert len(numbers) == len(values), f"{extent} needs numbers for {', '.join(map(str, expr.symbols(extent)))}"
         return numbers
+
+
+def _guards(statement: Statement) -> list[Guard]:
+    """The outermost guards of a statement, those inside loops that run once included."""
+    match statement:
+        case Guard():
+            return [statement]
+        case Block(statements):
+            return [guard for inner in statements for guard in _guards(inner)]
+        case Allocate(_, body) | For(_, 1, _, body):
+            return _guards(body)
+        case _:
+            return []
+
+
+def _times(guard: Guard, loop: For, extent: int) -> int:
+    """In how many iterations of a loop a guard holds; all, where other things decide too."""
+    match guard.condition:
+        case Apply("lt" | "ge" as test, (Index(value), Index(int(bound)))) if extent <= AVERAGED:
+            values = [expr.substitute(value, {loop.sym: number}) for number in range(extent)]
+            if all(isinstance(each, int) for each in values):
+                return sum((each < bound) == (test == "lt") for each in values if isinstance(each, int))
+    return extent

@@ -123,6 +123,20 @@ def test_a_loop_that_ends_where_its_guard_fails_is_known_by_what_is_in_it(name: 
     assert found == [("", 1), ("b", 9), ("i", 3), ("j", 640), ("j", 320)]
 
 
+def test_loops_in_guards_run_in_the_iterations_where_these_hold() -> None:
+    source, result = Buffer("x", F32, (12, 640)), Buffer("y", F32, (12, 640))
+    row, column = Sym("i", 0, 11), Sym("j", 0, 639)
+
+    def part(test: str, extent: int) -> Guard:
+        value = Load(source, (row, column), F32)
+        store = Store(result, (row, column), Apply("mul", (value, value)))
+        return Guard(Apply(test, (Index(row % 3), Index(2))), For(column, extent, "serial", store))
+
+    body = For(row, 12, "parallel", Block((part("lt", 640), part("ge", 320))))
+    root = loops_of(Kernel("rows", (source,), (result,), body), resolve_target("znver3"))
+    assert sorted(count for loop, count in root.walk() if loop.name == "j") == pytest.approx([4 * 320, 8 * 640])
+
+
 @pytest.mark.parametrize("name", ("icelake-server", "neoverse-n1"))
 def test_marks_change_no_loop(name: str) -> None:
     """And nothing at all on x86; on AArch64 registers are saved in another order."""
