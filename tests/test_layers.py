@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "partition": {"graph"} | LEVEL_0,
     "loops": {"graph", "partition"} | LEVEL_0,
     "schedule": {"loops"} | LEVEL_0,
-    "cost": {"graph", "loops", "schedule"} | LEVEL_0,
+    "cost": {"graph", "loops", "schedule", "codegen"} | LEVEL_0,
     "search": {"graph", "partition", "loops", "schedule", "cost"} | LEVEL_0,
     "codegen": {"loops"} | LEVEL_0,
     "runtime": {"support", "ir", "target"},

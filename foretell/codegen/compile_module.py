@@ -31,23 +31,38 @@ def _initialise() -> None:
 
 def compile_module(module: ir.Module, target: Target) -> bytes:
     """Relocatable object code, the same for the same text, target and version whether it was cached or not."""
-    _initialise()
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.llvm_features, **MACHINE
-    )
-    module.triple = target.triple
-    module.data_layout = str(machine.target_data)
-    text = str(module)
+    machine = _machine(target)
+    text = _text(module, target, machine)
     settings = (target.cpu, target.llvm_features, repr((MACHINE, SPEED_LEVEL, TUNING)))
     key = cache_key(text, *settings, VERSION, metadata.version("llvmlite"))
     found = try_cached(key)
     if found is None:
-        found = _compile(text, machine)
+        found = machine.emit_object(_optimised(text, machine))
         keep(key, found)
     return found
 
 
-def _compile(text: str, machine: llvm.TargetMachine) -> bytes:
+def assemble_module(module: ir.Module, target: Target) -> str:
+    """The same code as LLVM prints it, with its comments, for reading; AT&T syntax where there are two."""
+    machine = _machine(target)
+    machine.set_asm_verbosity(True)
+    return machine.emit_assembly(_optimised(_text(module, target, machine), machine))
+
+
+def _machine(target: Target) -> llvm.TargetMachine:
+    _initialise()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.llvm_features, **MACHINE
+    )
+
+
+def _text(module: ir.Module, target: Target, machine: llvm.TargetMachine) -> str:
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    return str(module)
+
+
+def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     parsed = llvm.parse_assembly(text, llvm.create_context())
     parsed.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=SPEED_LEVEL)
@@ -56,4 +71,4 @@ def _compile(text: str, machine: llvm.TargetMachine) -> bytes:
     builder = llvm.create_pass_builder(machine, options)
     manager = builder.getModulePassManager()
     manager.run(parsed, builder)
-    return machine.emit_object(parsed)
+    return parsed

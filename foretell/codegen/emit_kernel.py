@@ -22,13 +22,13 @@ import llvmlite.ir as ir
 
 from foretell.codegen.emit_scalar import ScalarEmitter
 from foretell.codegen.loop_shape import (
-    fitting_lanes,
     has_stream,
     reduced_in,
-    registers_at_a_time,
     uses_tiles,
+    vector_steps,
     widest_bytes,
 )
+from foretell.codegen.mark_loops import LoopMarks
 from foretell.codegen.types import (
     I1,
     I8,
@@ -77,7 +77,12 @@ class Layout:
 
 
 def emit_kernel(
-    module: ir.Module, kernel: Kernel, layout: Layout, parallel_for: ir.Function, bodies: dict[str, ir.Function]
+    module: ir.Module,
+    kernel: Kernel,
+    layout: Layout,
+    parallel_for: ir.Function,
+    bodies: dict[str, ir.Function],
+    mark_loops: bool = False,
 ) -> ir.Function:
     """Add the kernel's functions to the module and return the one to call; nests that are equal share a body."""
     buffers = (*kernel.reads, *kernel.writes)
@@ -86,7 +91,7 @@ def emit_kernel(
     text = str(shared)
     if text not in bodies:
         named = replace(shared, name=kernel.name)
-        bodies[text] = _emit_body(module, named, (*shared.reads, *shared.writes), symbols, layout)
+        bodies[text] = _emit_body(module, named, (*shared.reads, *shared.writes), symbols, layout, mark_loops)
     body = bodies[text]
     task = _emit_task(module, kernel, buffers, symbols, layout, body)
     return _emit_entry(module, kernel, symbols, layout, task, parallel_for)
@@ -100,7 +105,12 @@ def _internal(module: ir.Module, type: ir.FunctionType, name: str) -> ir.Functio
 
 
 def _emit_body(
-    module: ir.Module, kernel: Kernel, buffers: Sequence[Buffer], symbols: Sequence[Sym], layout: Layout
+    module: ir.Module,
+    kernel: Kernel,
+    buffers: Sequence[Buffer],
+    symbols: Sequence[Sym],
+    layout: Layout,
+    mark_loops: bool,
 ) -> ir.Function:
     type = ir.FunctionType(ir.VoidType(), [POINTER] * len(buffers) + [I64] * (len(symbols) + 2))
     function = _internal(module, type, f"{kernel.name}.body")
@@ -112,6 +122,7 @@ def _emit_body(
     emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
+    emitter.marks = LoopMarks(function, kernel) if mark_loops else None
     begin, end = function.args[-2:]
     match kernel.body:
         case For(sym, _, "parallel", inner):
@@ -251,6 +262,8 @@ class _LoopEmitter:
     """Whether full vectors are stored past the caches."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
     """What index expressions came to in a block."""
+    marks: LoopMarks | None = None
+    """For those who read the assembly."""
     offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
     linear: dict[tuple[Dim, frozenset[Sym]], _Linear | None] = field(default_factory=dict)
     """Index arithmetic that is done once, however often loops are written out."""
@@ -315,7 +328,9 @@ class _LoopEmitter:
         build.position_at_end(head)
         variable = build.phi(I64)
         variable.add_incoming(begin, before)
-        build.cbranch(build.icmp_signed("<", variable, end), inside, after)
+        branch = build.cbranch(build.icmp_signed("<", variable, end), inside, after)
+        if self.marks is not None:
+            self.marks.mark(branch, sym, step)
         build.position_at_end(inside)
         self.values[sym] = variable
         body()
@@ -372,9 +387,7 @@ class _LoopEmitter:
             assert isinstance(extent, int), "a tile of registers has a known size"
             self._tile_loop(sym, extent, self.vector_bytes // self.tile_element_bytes, body)
             return
-        lanes = self.vector_bytes // max(1, widest_bytes(body))
-        lanes = fitting_lanes(lanes, extent)
-        wide = lanes * registers_at_a_time(body, extent, lanes)
+        wide, lanes = vector_steps(body, extent, self.vector_bytes)
         count = self.index(extent)
         targets = reduced_in(body)
         partials = {buffer: self._make_partial(buffer, reduction, wide) for buffer, reduction in targets.items()}

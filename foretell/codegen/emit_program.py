@@ -22,13 +22,18 @@ def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Targ
     return compile_module(emit_module(steps, layout, target), target)
 
 
-def emit_module(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> ir.Module:
-    """A module with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
+def emit_module(
+    steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target, *, mark_loops: bool = False
+) -> ir.Module:
+    """A module with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`.
+
+    With `mark_loops` its assembly tells which loop of a kernel each branch is of (`codegen/mark_loops.py`).
+    """
     module = _module(target)
     parallel_for = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3 + [I64]), "foretell_parallel_for")
     bodies: dict[str, ir.Function] = {}
     for number, kernels in enumerate(steps):
-        functions = [emit_kernel(module, kernel, layout, parallel_for, bodies) for kernel in kernels]
+        functions = [emit_kernel(module, kernel, layout, parallel_for, bodies, mark_loops) for kernel in kernels]
         step = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3), f"foretell_step_{number}")
         builder = ir.IRBuilder(step.append_basic_block("entry"))
         for function in functions:

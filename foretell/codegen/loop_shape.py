@@ -12,6 +12,12 @@ WIDE_AROUND_LOOPS = 8
 """The same where the body runs a loop: enough independent sums to hide the latency of an addition."""
 
 
+def vector_steps(body: Statement, extent: Dim, vector_bytes: int) -> tuple[int, int]:
+    """How many iterations of a vector loop are done at a time: in its main part, and then in the rest."""
+    lanes = fitting_lanes(vector_bytes // max(1, widest_bytes(body)), extent)
+    return lanes * registers_at_a_time(body, extent, lanes), lanes
+
+
 def fitting_lanes(lanes: int, extent: Dim) -> int:
     """Fewer lanes for a loop that is known to be short."""
     if isinstance(extent, int):

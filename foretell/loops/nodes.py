@@ -138,6 +138,21 @@ def at_origin(load: Load) -> Load:
     return Load(load.source, moved, load.dtype)
 
 
+def loops_in(statement: Statement) -> Iterator[For]:
+    """Every loop, outer before inner."""
+    match statement:
+        case For(_, _, _, body):
+            yield statement
+            yield from loops_in(body)
+        case Block(statements):
+            for inner in statements:
+                yield from loops_in(inner)
+        case Guard(_, body) | Allocate(_, body):
+            yield from loops_in(body)
+        case Store() | Accumulate() | Fetch():
+            return
+
+
 def loads_in(scalar: Scalar) -> Iterator[Load]:
     """Every load of a scalar expression, those inside indices included."""
     match scalar:

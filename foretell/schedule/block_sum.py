@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Apply, Buffer, Index, Load, Scalar, Select
 from foretell.loops.analysis import carried_by
-from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store
+from foretell.loops.nodes import Accumulate, Allocate, Block, For, Guard, Statement, Store, loops_in
 from foretell.schedule.illegal import IllegalStep
-from foretell.schedule.loops_by_name import chain, loops_in, loops_named, nested, replace_loops
+from foretell.schedule.loops_by_name import chain, loops_named, nested, replace_loops
 
 PARTIAL_BYTES = 64 << 10
 """The most that partial sums may take of the stack."""

@@ -17,11 +17,12 @@ from foretell.loops.nodes import (
     Guard,
     Statement,
     Store,
+    loops_in,
     map_loads,
     scalar_symbols,
 )
 from foretell.schedule.illegal import IllegalStep
-from foretell.schedule.loops_by_name import chain, loops_in, loops_named, nested, replace_loops
+from foretell.schedule.loops_by_name import chain, loops_named, nested, replace_loops
 
 
 def check_hold(nest: Statement, loops: Sequence[str]) -> None:

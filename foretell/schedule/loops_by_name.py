@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Statement, Store
-
-
-def loops_in(statement: Statement) -> Iterator[For]:
-    """Every loop, outer before inner."""
-    match statement:
-        case For(_, _, _, body):
-            yield statement
-            yield from loops_in(body)
-        case Block(statements):
-            for inner in statements:
-                yield from loops_in(inner)
-        case Guard(_, body) | Allocate(_, body):
-            yield from loops_in(body)
-        case Store() | Accumulate() | Fetch():
-            return
+from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Statement, Store, loops_in
 
 
 def loops_named(statement: Statement, name: str) -> list[For]:

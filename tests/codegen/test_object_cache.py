@@ -103,7 +103,7 @@ def test_a_module_is_compiled_once_for_each_target(folder: Path, monkeypatch: py
     def refuse(text: str, machine: object) -> bytes:
         raise AssertionError("it is in the cache")
 
-    monkeypatch.setattr(stage, "_compile", refuse)
+    monkeypatch.setattr(stage, "_optimised", refuse)
     assert compile_module(doubling(), resolve_target("x86-64-v2")) == first
     assert compile_module(doubling(), resolve_target("x86-64-v3")) == other
 
