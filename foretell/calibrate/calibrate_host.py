@@ -220,7 +220,7 @@ class _Bench:
             Figure("frequency, all cores", spec.frequency_hz / 1e9, frequency / 1e9, "GHz", "frequency_hz"),
             Figure("multiply-adds", spec.fma_ports, fmas, "a cycle", "fma_ports"),
             Figure("latency of one", spec.fma_latency_cycles, latency, "cycles", "fma_latency_cycles"),
-            Figure("loads", spec.load_ports, per_cycle("load"), "a cycle", "load_ports"),
+            Figure("loads", spec.loads_per_cycle, per_cycle("load"), "a cycle", "loads_per_cycle"),
             Figure("stores", spec.store_ports, per_cycle("store"), "a cycle", "store_ports"),
             Figure("broadcasts", broadcast, per_cycle("broadcast"), "a cycle"),
         ]
@@ -300,7 +300,7 @@ def _apply(known: HardwareSpec, figures: tuple[Figure, ...]) -> HardwareSpec:
         frequency_hz=measured["frequency_hz"] * 1e9,
         fma_ports=max(1, round(measured["fma_ports"])),
         fma_latency_cycles=max(1, round(measured["fma_latency_cycles"])),
-        load_ports=max(1, round(measured["load_ports"])),
+        loads_per_cycle=measured["loads_per_cycle"],
         store_ports=max(1, round(measured["store_ports"])),
         caches=caches,
         dram_bandwidth_bytes_per_s=max(core_bandwidth, measured["dram_bandwidth_bytes_per_s"] * 1e9),

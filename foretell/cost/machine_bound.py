@@ -11,17 +11,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foretell.cost.assembly import assemble_kernel, parse_assembly
 from foretell.cost.instruction import Decoded
 from foretell.cost.machine_loops import MachineLoop, machine_loops
 from foretell.ir.expr import Sym
 from foretell.loops.nodes import Kernel
+from foretell.target.hardware_spec import HardwareSpec
+from foretell.target.instructions import CLASSES, InstructionForm, family_of
 from foretell.target.resolve import Target
 
 ROUNDS = 4
 """Iterations over which a chain is followed: it may come round in more than one."""
+IN_ORDER_WINDOW = 16
+"""Instructions that a core which works in order looks ahead by."""
+SCALAR_CLASSES = dict.fromkeys(("integer", "logic", "shift", "compare", "blend"), "scalar") | {
+    "integer_multiply": "scalar_multiply"
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +44,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A core family: what its instructions cost."""
+    """What the instructions of a core cost."""
 
     issue_width: float
     """Instructions that enter in a cycle."""
     forms: Mapping[str, tuple[Form, ...]]
     """The micro-operations of a class; none for moves that only rename."""
     widest: Mapping[str, tuple[Form, ...]] = field(default_factory=dict[str, tuple[Form, ...]])
-    """The same for vectors of 64 bytes, where it differs."""
+    """The same for vectors of the full width, where it differs."""
+    full_bytes: int = 64
     window: float = 350.0
     """Instructions that may wait for their turn: those of later iterations run beside what a chain holds up."""
     accumulate_cycles: float = 4.0
@@ -53,49 +61,39 @@ class Core:
     """From a store to a load of the same place."""
 
     def operations(self, operation: str, width_bytes: int) -> tuple[Form, ...]:
-        found = self.widest.get(operation) if width_bytes == 64 else None
+        if width_bytes == 0 and operation in SCALAR_CLASSES and SCALAR_CLASSES[operation] in self.forms:
+            return self.forms[SCALAR_CLASSES[operation]]
+        found = self.widest.get(operation) if width_bytes == self.full_bytes else None
         return self.forms.get(operation, ()) if found is None else found
 
 
-def _forms(**classes: tuple[str, float] | tuple[str, float, float]) -> dict[str, tuple[Form, ...]]:
-    """Classes of one micro-operation each: names of ports, latency, and for how long a port is taken."""
-    return {name: (Form(tuple(numbers[0].split()), *numbers[1:]),) for name, numbers in classes.items()}
+def core_of(spec: HardwareSpec) -> Core:
+    """The core of a CPU, by the table of its family; full vectors are loaded at the rate that the CPU's spec says."""
+    family = family_of(spec.name)
+    narrow, wide = (
+        {name: _forms(family.form(name, width)) for name in CLASSES} for width in (family.vector_bytes // 2, None)
+    )
+    for name in ("load", "broadcast_load"):
+        wide[name] = tuple(
+            replace(form, busy_cycles=max(form.busy_cycles, len(form.ports) / spec.loads_per_cycle))
+            for form in wide[name]
+        )
+    narrow["prefetch"] = tuple(replace(form, latency_cycles=0) for form in narrow["load"])
+    return Core(
+        family.issue_width,
+        narrow,
+        wide,
+        family.vector_bytes,
+        max(IN_ORDER_WINDOW, family.reorder_buffer),
+        family.form("fma").latency_cycles,
+        family.form("store").latency_cycles,
+    )
 
 
-ICE_LAKE = Core(
-    issue_width=5,
-    forms=_forms(
-        fma=("p0 p1", 4), add=("p0 p1", 4), mul=("p0 p1", 4), max=("p0 p1", 4), div=("p0", 11, 5), sqrt=("p0", 12, 6),
-        shuffle=("p1 p5", 1), blend=("p0 p1 p5", 1), compare=("p0 p1", 4), convert=("p0 p1", 4), logic=("p0 p1 p5", 1),
-        shift=("p0 p1", 1), integer=("p0 p1 p5 p6", 1), integer_multiply=("p1", 3), branch=("p6", 1),
-        load=("p2 p3", 6), broadcast_load=("p2 p3", 6), prefetch=("p2 p3", 0),
-    ) | {"store": (Form(("p4", "p9"), 0), Form(("p7", "p8"), 0)), "move": ()},
-    widest=_forms(
-        fma=("p0 p5", 4), add=("p0 p5", 4), mul=("p0 p5", 4), max=("p0 p5", 4), div=("p0", 17, 10), sqrt=("p0", 20, 12),
-        shuffle=("p5", 2), blend=("p0 p5", 1), compare=("p5", 3), convert=("p0 p5", 4), logic=("p0 p5", 1),
-        shift=("p0", 1), load=("p2 p3", 7, 1.8), broadcast_load=("p2 p3", 7, 1.8),
-    ) | {"store": (Form(("p4",), 0), Form(("p7", "p8"), 0))},
-)  # fmt: skip
-"""As published in Intel's optimization manual and on uops.info; where forms of a class differ, the usual one.
-
-Loads of 64 bytes, broadcast ones too, are the exception: that a port is taken for 1.8 cycles, where 1 is published, is
-fitted to one machine's times of the kernels in `benchmarks/machine_code.py`. Loads by themselves were measured at 1.2
-there, so that the number stands for more than the port.
-"""
-NEOVERSE_N1 = Core(
-    issue_width=4,
-    forms=_forms(
-        fma=("v0 v1", 4), add=("v0 v1", 2), mul=("v0 v1", 3), max=("v0 v1", 2), div=("v0", 10, 7), sqrt=("v0", 10, 7),
-        shuffle=("v0 v1", 2), blend=("v0 v1", 2), compare=("v0 v1", 2), convert=("v0", 3), logic=("v0 v1", 2),
-        shift=("v1", 2), integer=("i0 i1 m", 1), integer_multiply=("m", 2), branch=("b", 1), move=("i0 i1 m", 1),
-        load=("l0 l1", 5), broadcast_load=("l0 l1", 7), prefetch=("l0 l1", 0),
-    ) | {"store": (Form(("l0", "l1"), 0), Form(("v0", "v1"), 0))},
-    window=128.0,
-    accumulate_cycles=2.0,
-)  # fmt: skip
-"""As published in Arm's Neoverse N1 software optimization guide: multiply-adds forward their sums after two cycles."""
-CORES = {"x86_64": ICE_LAKE, "aarch64": NEOVERSE_N1}
-"""One for each architecture, until every CPU has its own."""
+def _forms(form: InstructionForm) -> tuple[Form, ...]:
+    """Ports are taken for as long as makes the rate what it is."""
+    busy = max(1.0, form.port_bound_per_cycle / form.per_cycle) if form.micro_ops else 1.0
+    return tuple(Form(tuple(sorted(ports)), form.latency_cycles, busy) for ports in form.micro_ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ def machine_time(kernel: Kernel, target: Target, symbols: Mapping[Sym, int] | No
     functions = parse_assembly(assemble_kernel(kernel, target), target.architecture)
     (body,) = (function for function in functions if function.name.endswith(".body"))
     root = machine_loops(body, kernel, target.spec.vector_bytes, symbols or {})
-    return bound_time(root, CORES[target.architecture], target.spec.frequency_hz)
+    return bound_time(root, core_of(target.spec), target.spec.frequency_hz)
 
 
 def bound_time(root: MachineLoop, core: Core, frequency_hz: float) -> MachineTime:

@@ -24,8 +24,6 @@ from foretell.target.hardware_spec import HardwareSpec
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 WAY_BYTES = 4096
-LOAD_SHARE = 0.5
-"""Of the loads that could start each cycle, those that do between multiply-adds; measured on Ice Lake."""
 STRADDLING_LOADS = 1.5
 """What a vector counts as that begins anywhere in a line."""
 STEP_CYCLES = 0.5
@@ -66,7 +64,7 @@ def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -
         return _window_cycles(spec, rows, vectors, loads, loads.window)
     count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
     multiply_adds = rows * vectors / spec.fma_ports
-    waiting = count / (spec.load_ports * LOAD_SHARE)
+    waiting = count / spec.loads_per_cycle
     cycles = max(multiply_adds, waiting, float(spec.fma_latency_cycles)) + STEP_CYCLES
     return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
 
@@ -83,7 +81,7 @@ def _window_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads
     count = STRADDLING_LOADS * loads.by_both * distinct * vectors + (
         0 if is_held else window.shared + loads.by_vector * vectors
     )
-    return max(rows * vectors / spec.fma_ports, count / (spec.load_ports * LOAD_SHARE))
+    return max(rows * vectors / spec.fma_ports, count / spec.loads_per_cycle)
 
 
 def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:

@@ -41,6 +41,8 @@ class HardwareSpec:
     """From accumulator to accumulator: a chain of multiply-adds advances once in this time."""
     load_ports: int
     """Vector loads started each cycle."""
+    loads_per_cycle: float
+    """Those that really do, between other work."""
     store_ports: int
     """Vector stores started each cycle."""
     frequency_hz: float

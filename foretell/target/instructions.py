@@ -16,10 +16,10 @@ from foretell.target.toml_table import TomlTable, parse_table, unreadable
 CLASSES = tuple(
     """
     fma add mul max div sqrt shuffle blend compare convert broadcast_load load store
-    logic shift integer integer_multiply branch move
+    logic shift integer integer_multiply scalar scalar_multiply branch move
     """.split()
 )
-"""Of vectors, but for `branch`: a comparison and a jump that is taken."""
+"""Of vectors, but for `scalar` integers and `branch`: a comparison and a jump that is taken."""
 _FOLDER = resources.files("foretell.target").joinpath("instructions")
 
 

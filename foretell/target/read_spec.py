@@ -30,6 +30,7 @@ def read_spec(text: str, where: str) -> HardwareSpec:
         fma_ports=table.count("fma_ports"),
         fma_latency_cycles=table.count("fma_latency_cycles"),
         load_ports=table.count("load_ports"),
+        loads_per_cycle=table.number("loads_per_cycle"),
         store_ports=table.count("store_ports"),
         frequency_hz=table.number("frequency_hz"),
         caches=tuple(_read_cache(level) for level in table.tables("caches")),

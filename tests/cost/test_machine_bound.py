@@ -7,10 +7,11 @@ import pytest
 from foretell.cost.assembly import Instruction, split_operands
 from foretell.cost.decode_x86 import decode_x86
 from foretell.cost.instruction import Decoded
-from foretell.cost.machine_bound import ICE_LAKE, Core, Form, chain_bound, machine_time, port_bound
+from foretell.cost.machine_bound import Core, Form, chain_bound, core_of, machine_time, port_bound
 from foretell.target.resolve import resolve_target
 from tests.cost.test_machine_loops import only_kernel, tiled_product
 
+ICE_LAKE = core_of(resolve_target("icelake-server").spec)
 TOY = Core(
     issue_width=4,
     forms={"fma": (Form(("a", "b"), 4),), "add": (Form(("a",), 3),), "shuffle": (Form(("b", "c"), 1),)},
@@ -64,7 +65,7 @@ def test_a_tile_in_registers_runs_at_the_speed_of_its_multiply_adds(name: str) -
     target = resolve_target(name)
     time = machine_time(tiled_product(target, 6, 4), target)
     fmas = 6 * 4 * 20 * 6
-    assert fmas / 2 <= time.port_cycles <= 1.25 * fmas / 2
+    assert fmas / 2 <= time.port_cycles <= 1.3 * fmas / 2  # loads of one element for all lanes take a port on Arm
     assert time.cycles >= max(time.port_cycles, time.front_end_cycles, time.chain_cycles)
     assert time.seconds == time.cycles / target.spec.frequency_hz
     assert time.spills == 0

@@ -17,6 +17,7 @@ SPEC = HardwareSpec(
     fma_ports=2,
     fma_latency_cycles=4,
     load_ports=2,
+    loads_per_cycle=2.0,
     store_ports=1,
     frequency_hz=2e9,
     caches=(CacheLevel(32768, 64, 1, 128.0), CacheLevel(1 << 20, 64, 1, 48.0)),

@@ -24,6 +24,7 @@ vector_registers = 32
 fma_ports = 1
 fma_latency_cycles = 5
 load_ports = 1
+loads_per_cycle = 1
 store_ports = 1
 frequency_hz = 1e9
 cores = 2
