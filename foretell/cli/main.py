@@ -20,6 +20,7 @@ from foretell.cli.calibrate_command import calibrate_command
 from foretell.cli.compile_command import compile_command
 from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Verbose
 from foretell.cli.output import Output
+from foretell.cli.predict_command import predict_command
 from foretell.cli.run_command import run_command
 from foretell.cli.tune_command import tune_command
 from foretell.cli.verify_command import verify_command
@@ -115,6 +116,7 @@ app.command("compile")(compile_command)
 app.command("run")(run_command)
 app.command("verify")(verify_command)
 app.command("bench")(bench_command)
+app.command("predict")(predict_command)
 app.command("tune")(tune_command)
 app.command("calibrate")(calibrate_command)
 
