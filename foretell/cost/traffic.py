@@ -8,12 +8,10 @@ fetched before it is written, and leaves later.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Buffer
-from foretell.loops.analysis import allocated_in, elements_touched
+from foretell.loops.analysis import touched
 from foretell.loops.nodes import Allocate, Block, For, Guard, Kernel, Statement
 
 KEPT_SHARE = 0.75
@@ -34,11 +32,6 @@ class _Traffic:
     def __init__(self, kernel: Kernel, symbols: Mapping[Sym, int]) -> None:
         self.kernel, self.symbols = kernel, dict(symbols)
         self.known: dict[int, float] = {}
-
-    @cached_property
-    def buffers(self) -> tuple[Buffer, ...]:
-        stack = sorted((b for b in allocated_in(self.kernel) if b.scope == "stack"), key=lambda buffer: buffer.name)
-        return (*self.kernel.reads, *self.kernel.writes, *stack)
 
     def into(self, statement: Statement, room: float) -> float:
         """What comes in while a statement runs that finds none of its data."""
@@ -61,7 +54,9 @@ class _Traffic:
         found = self.known.get(id(statement))
         if found is None:
             found = sum(
-                self.number(elements_touched(statement, buffer)) * buffer.dtype.itemsize for buffer in self.buffers
+                self.number(elements) * buffer.dtype.itemsize
+                for buffer, elements in touched(statement).items()
+                if buffer.scope != "register"
             )
             self.known[id(statement)] = found
         return found

@@ -142,10 +142,24 @@ def footprint(nest: Nest, buffer: Buffer) -> Dim:
 
 def elements_touched(nest: Nest, buffer: Buffer, kinds: tuple[str, ...] = ("read", "write", "update")) -> Dim:
     """Distinct elements of the buffer that accesses of these kinds touch."""
-    chosen = [access for access in accesses(nest) if access.buffer == buffer and access.kind in kinds]
+    return _distinct_elements(
+        buffer, [access for access in accesses(nest) if access.buffer == buffer and access.kind in kinds]
+    )
+
+
+def touched(nest: Nest) -> dict[Buffer, Dim]:
+    """Distinct elements of every buffer that the nest touches."""
+    found: dict[Buffer, list[Access]] = {}
+    for access in accesses(nest):
+        found.setdefault(access.buffer, []).append(access)
+    return {buffer: _distinct_elements(buffer, own) for buffer, own in found.items()}
+
+
+def _distinct_elements(buffer: Buffer, own: Sequence[Access]) -> Dim:
     regions: list[_Region] = []
-    for access in chosen:
-        regions = _joined(regions, _region(access))
+    alike = {(access.indices, *((loop.sym, loop.extent) for loop in access.loops)): access for access in own}
+    for region in dict.fromkeys(map(_region, alike.values())):
+        regions = _joined(regions, region)
     total: Dim = 0
     for region in regions:
         total = total + region.elements

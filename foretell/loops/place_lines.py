@@ -151,10 +151,8 @@ def _with_fetches(loop: For, now: _Round) -> Statement:
     fetches = [*_for_loads(loop, now)]
     if loop.kind == "vector":
         fetches += _for_stores(loop, now)
-    for inner in statements:
-        now.loaded.update(_anywhere(load, loop.sym) for load in _loads(inner))
-        if isinstance(inner, (Store, Accumulate)):
-            now.stored.add(inner.buffer)
+    now.loaded.update(_anywhere(load, loop.sym) for load in _loads_of(loop, now.kernel.reads))
+    now.stored.update(inner.buffer for inner in statements if isinstance(inner, (Store, Accumulate)))
     return replace(loop, body=Block((*fetches, *statements))) if fetches else loop
 
 
@@ -175,10 +173,9 @@ def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
     only_reads = not any(
         isinstance(inner, Store) and inner.buffer in now.kernel.writes for inner in _statements(loop.body)
     )
-    for load in _distinct_loads(loop):
+    for load in _loads_of(loop, now.kernel.reads):
         known, buffer = _anywhere(load, loop.sym), load.source
-        if buffer not in now.kernel.reads or not isinstance(buffer, Buffer):
-            continue
+        assert isinstance(buffer, Buffer)
         if not _are_neighbours(buffer, load.indices, loop.sym) or known in now.fetched:
             continue
         is_known = known in now.loaded
@@ -231,8 +228,9 @@ def _loads(statement: Statement) -> Iterator[Load]:
             yield from loads_in(scalar)
 
 
-def _distinct_loads(loop: For) -> Iterable[Load]:
-    return dict.fromkeys(load for inner in _statements(loop.body) for load in _loads(inner))
+def _loads_of(loop: For, buffers: Sequence[Buffer]) -> Iterable[Load]:
+    """The loads of a loop from some buffers, each once."""
+    return dict.fromkeys(load for inner in _statements(loop.body) for load in _loads(inner) if load.source in buffers)
 
 
 def _plain(indices: Sequence[object]) -> tuple[Dim, ...]:
