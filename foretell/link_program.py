@@ -20,10 +20,9 @@ from foretell.ir import dtypes, expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
-from foretell.loops.fetch_slabs import fetch_slabs
+from foretell.loops.finish_kernel import finish_kernel
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
-from foretell.loops.place_lines import place_lines
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
@@ -53,14 +52,13 @@ def lower_program(graph: Graph, target: Target, recorded: Recorded | None = None
     schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants), recorded)
     steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
     nests = tuple((nest, schedule.counts[name]) for name, nest in schedule.nests.items())
-    return Lowered([_with_placed_lines(step, target) for step in steps], schedule.packed, nests)
+    return Lowered([_finished(step, target) for step in steps], schedule.packed, nests)
 
 
-def _with_placed_lines(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
+def _finished(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
     if isinstance(step, NodeStep):
         return step
-    sizes = [cache.size_bytes for cache in target.spec.caches]
-    return NativeStep(tuple(fetch_slabs(place_lines(kernel, sizes), sizes) for kernel in step.kernels))
+    return NativeStep(tuple(finish_kernel(kernel, target.spec) for kernel in step.kernels))
 
 
 def link_program(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Buffer, Load
@@ -53,16 +54,25 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
 
 
 def schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[Schedule]:
-    """Every schedule of the space, the ones predicted to be fastest first; none if no axis of the output suits vectors.
+    """Every schedule of the space, those predicted to be fastest first; none if no axis of the output suits vectors."""
+    return list(predicted_schedules(kernel, spec, constants))
+
+
+def predicted_schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> dict[Schedule, float]:
+    """The same, and the seconds that each should take on all cores.
 
     Plans that differ in what makes no difference to the steps count once.
     """
     contraction = try_contraction(kernel)
     problem = try_problem(contraction, spec, constants) if contraction else None
-    if problem is None:
-        return []
-    ordered = sorted(plans(problem, spec), key=lambda plan: plan_cycles(problem, spec, plan))
-    return list(dict.fromkeys(build_schedule(problem, plan, constants) for plan in ordered))
+    found: dict[Schedule, float] = {}
+    if problem is not None:
+        by_cycles = sorted(
+            ((plan_cycles(problem, spec, plan), plan) for plan in plans(problem, spec)), key=itemgetter(0)
+        )
+        for cycles, plan in by_cycles:
+            found.setdefault(build_schedule(problem, plan, constants), cycles * spec.cycle_s / spec.cores)
+    return found
 
 
 def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:

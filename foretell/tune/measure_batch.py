@@ -20,6 +20,7 @@ import numpy as np
 
 from foretell.codegen.emit_kernel import Layout
 from foretell.codegen.emit_program import emit_pool, emit_program
+from foretell.loops.finish_kernel import finish_kernel
 from foretell.loops.nodes import Kernel
 from foretell.runtime.arena import large_empty
 from foretell.runtime.native_code import POOLS, NativeCode
@@ -49,7 +50,7 @@ class Batch:
 
 def measure_batch(batch: Batch) -> list[list[float]]:
     """Seconds of a call, by schedule and turn; none for a schedule that is illegal or computes something else."""
-    kernels = [_try_apply(batch.nest, schedule) for schedule in batch.schedules]
+    kernels = [_try_apply(batch, schedule) for schedule in batch.schedules]
     legal = [kernel for kernel in kernels if kernel is not None]
     calls = _loaded(legal, _operands(batch), batch)
     remaining = iter(calls)
@@ -62,9 +63,9 @@ def measure_batch(batch: Batch) -> list[list[float]]:
     return times
 
 
-def _try_apply(nest: Kernel, schedule: Schedule) -> Kernel | None:
+def _try_apply(batch: Batch, schedule: Schedule) -> Kernel | None:
     try:
-        return apply_schedule(nest, schedule)
+        return finish_kernel(apply_schedule(batch.nest, schedule), batch.target.spec)
     except IllegalStep:
         return None
 

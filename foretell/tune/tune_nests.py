@@ -114,7 +114,7 @@ def _note(tuned: Tuned, record: Record) -> None:
 def _measure_next(tuned: Tuned, target: Target, threads: int, records: Records) -> None:
     """One batch: the predicted schedule, against which all are compared, and the next that nobody has tried."""
     batch, tuned.waiting = tuned.waiting[: BATCH_SIZE - 1], tuned.waiting[BATCH_SIZE - 1 :]
-    times = _times(Batch(tuned.nest.kernel, (tuned.predicted, *batch), target, threads))
+    times = measured_times(Batch(tuned.nest.kernel, (tuned.predicted, *batch), target, threads))
     tuned.batches += 1
     reference = median(times[0]) if times[0] else 0.0
     tuned.predicted_s = reference or tuned.predicted_s
@@ -127,7 +127,7 @@ def _measure_next(tuned: Tuned, target: Target, threads: int, records: Records) 
     records.add(new)
 
 
-def _times(batch: Batch) -> list[list[float]]:
+def measured_times(batch: Batch) -> list[list[float]]:
     """What a process of its own measures; nothing if it crashes or hangs."""
     nothing: list[list[float]] = [[] for _ in batch.schedules]
     try:

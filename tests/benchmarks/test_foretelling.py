@@ -1,0 +1,51 @@
+"""What the figures mean, on numbers that were made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from benchmarks.foretelling import Workload, main, stored, summary
+
+
+def workload(predicted: tuple[float, ...], measured: tuple[float, ...], is_unseen: bool = False) -> Workload:
+    return Workload("conv", "k", is_unseen, 500, predicted, measured)
+
+
+def test_a_perfect_prediction() -> None:
+    found = workload((1.0, 2.0, 3.0), (1.0, 2.0, 3.0))
+    assert (found.regret, found.pairs_in_order, found.error) == (1.0, 1.0, 0.0)
+    assert found.rank_correlation == pytest.approx(1.0)
+
+
+def test_the_first_is_the_one_that_is_chosen() -> None:
+    found = workload((1.0, 2.0, 4.0), (1.5, 1.0, 5.0))
+    assert found.regret == 1.5
+    assert found.pairs_in_order == pytest.approx(2 / 3)
+    assert found.error == pytest.approx(1 / 3)
+
+
+def test_pairs_that_are_too_close_do_not_count() -> None:
+    assert workload((1.0, 2.0, 3.0), (1.01, 1.0, 2.0)).pairs_in_order == 1.0
+
+
+def test_what_was_measured_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    found = workload((1.0, 2.0), (1.0, 2.0), is_unseen=True)
+    file.write_text(json.dumps([asdict(found)]), encoding="utf-8")
+    assert list(stored(file)) == [found]
+    assert list(stored(tmp_path / "none.json")) == []
+    assert "regret 1.000 in the median" in summary([found])
+
+
+@pytest.mark.slow
+def test_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    arguments = ["--only", "pointwise_192_32_28", "--workloads", "1", "--schedules", "3", "--json", str(file)]
+    assert main(arguments) == 0
+    assert "seen: 1 nests" in capsys.readouterr().out
+    (found,) = stored(file)
+    assert found.regret >= 1.0 and len(found.measured_s) >= 2
