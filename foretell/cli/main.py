@@ -79,7 +79,8 @@ def explain(
     """Print the simplified graph, operator by operator, and the passes that made it; or its kernels."""
     from foretell.cli.inputs import parse_shapes
     from foretell.compiler import choose_algorithms, import_model, lower_program, simplify
-    from foretell.report.kernels import describe_kernels, describe_spaces, kernels_table, spaces_table
+    from foretell.report.choices import choices_table, describe_choices
+    from foretell.report.kernels import describe_kernels, kernels_table
     from foretell.report.passes import passes_json, passes_table, summarise_passes
     from foretell.support.trace import Trace
     from foretell.target.resolve import resolve_target
@@ -96,14 +97,14 @@ def explain(
         graph = trace.run("choose_algorithms", lambda before: choose_algorithms(before, resolved.spec), graph)
     if kernels:
         lowered = lower_program(graph, resolved)
-        found, spaces = describe_kernels(lowered), describe_spaces(lowered, resolved)
+        found, choices = describe_kernels(lowered), describe_choices(lowered, resolved)
         output.show(
             kernels_table(found),
             "",
-            spaces_table(spaces),
+            choices_table(choices),
             facts={
                 "kernels": [kernel.to_json() for kernel in found],
-                "sums_of_products": [asdict(space) for space in spaces],
+                "sums_of_products": [asdict(choice) for choice in choices],
             },
         )
         return

@@ -16,9 +16,7 @@ from foretell.loops.nodes import Kernel
 from foretell.report.flops import smallest
 from foretell.report.tables import table
 from foretell.report.units import short_number
-from foretell.search.schedule_contraction import schedules
 from foretell.support.errors import ShapeTooComplex
-from foretell.target.resolve import Target
 
 IN_PYTHON = "(in Python)"
 
@@ -43,29 +41,6 @@ class KernelReport:
             "bytes": self.bytes_moved if isinstance(self.bytes_moved, int) else None,
             "bytes_expression": None if self.bytes_moved is None else str(self.bytes_moved),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceReport:
-    """A sum of products, and how many schedules it has."""
-
-    nest: str
-    count: int
-    """How often the model runs it."""
-    schedules: int
-
-
-def describe_spaces(lowered: Lowered, target: Target) -> tuple[SpaceReport, ...]:
-    """The sums of products of a model; none of other nests, which have no choice."""
-    return tuple(
-        SpaceReport(nest.title, count, len(schedules(nest.kernel, target.spec, nest.constants)))
-        for nest, count in lowered.nests
-    )
-
-
-def spaces_table(spaces: tuple[SpaceReport, ...]) -> Table:
-    rows: list[tuple[object, ...]] = [(space.nest, str(space.count), str(space.schedules)) for space in spaces]
-    return table("sum of products", "times", "schedules", rows=rows)
 
 
 def describe_kernels(lowered: Lowered) -> tuple[KernelReport, ...]:

@@ -227,12 +227,54 @@ def copies_made(problem: Problem, shape: TileShape) -> int:
     return -(-problem.vector.extent // shape.width) * max(1, others // problem.batch)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTerms:
+    """What a plan spends cycles on, all batches together, and how well cores share it."""
+
+    tiles: float
+    """Multiply-adds, loads and chains of the tiles."""
+    partial_sums: float
+    """Putting sums aside and taking them up again."""
+    copies: float
+    """Copying an operand that lies apart, or going without."""
+    pieces: float
+    """Beginning pieces of rows of a large result."""
+    slabs: float
+    """Reading the operand in vectors from the caches."""
+    rows: float
+    """Reading the operand in rows."""
+    others: float
+    """Reading and writing what serves one tile only."""
+    waiting: float
+    """For slabs that nobody fetched in time."""
+    idle: float
+    """The time of all cores over what they have to do: 1 if none is idle."""
+
+    @property
+    def compute(self) -> float:
+        return self.tiles + self.partial_sums + self.copies + self.pieces
+
+    @property
+    def memory(self) -> float:
+        return self.slabs + self.rows + self.others
+
+    @property
+    def cycles(self) -> float:
+        """Of all cores together."""
+        shorter, longer = sorted((self.compute, self.memory))
+        return (longer + OVERLAP_LOSS * shorter + self.waiting) * self.idle
+
+
 def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     """Cycles of the contraction on all cores: tiles, what they wait for the caches, and cores that stay idle."""
+    return plan_terms(problem, spec, plan).cycles
+
+
+def plan_terms(problem: Problem, spec: HardwareSpec, plan: Plan) -> PlanTerms:
     shape, operands, width, points = plan.shape, problem.operands, problem.vector.extent, problem.points
     others = points // problem.row_count
     step = covering_cycles(spec, shape, problem.row_count, width, problem.lanes, problem.loads)
-    compute = problem.contraction.reduced * others * step
+    tiles_cycles = problem.contraction.reduced * others * step
     block = min(points, block_points(problem, plan))
     tiles_wide, row_tiles = -(-width // shape.width), others * -(-problem.row_count // shape.rows)
     slabs = tiles_wide * _spread(problem, operands.vector_loads)
@@ -240,16 +282,17 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
-    compute += PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
+    partial_sums = PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
     vectors = -(-shape.width // problem.lanes)
+    copies = pieces = 0.0
     if plan.copies:
         steps = copies_made(problem, shape) * problem.contraction.reduced
-        compute += steps * (SCATTER_CYCLES + 2.0 * vectors)
+        copies = steps * (SCATTER_CYCLES + 2.0 * vectors)
     elif is_scattered(problem, spec, shape.width):
-        compute += tiles_wide * row_tiles * problem.contraction.reduced * SCATTER_CYCLES
+        copies = tiles_wide * row_tiles * problem.contraction.reduced * SCATTER_CYCLES
     result_bytes = problem.batch * points * width * problem.contraction.bits // 8
     if problem.row_gap_bytes >= WAY_BYTES and result_bytes > _second_cache(spec):
-        compute += PIECE_CYCLES * points * tiles_wide
+        pieces = PIECE_CYCLES * points * tiles_wide
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
     slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
     slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
@@ -262,16 +305,23 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
     second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
     is_fetched = 2 * part * slab <= second and tiles > firsts
     waiting = 0.0 if is_fetched else firsts * slab_first
-    memory = firsts * slab_first - waiting + (tiles - firsts) * slab_again
-    memory += row_parts * rows_first + (tiles - row_parts) * rows_again
     # What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece.
     line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
     is_near = operands.other_bytes * block / points <= _second_cache(spec)
-    pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
-    memory += cycles_from(spec, pieces * operands.other_bytes, operands.other_bytes * problem.batch)
-    cycles = problem.batch * (max(compute, memory) + OVERLAP_LOSS * min(compute, memory) + waiting)
+    in_pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
     tasks = task_count(problem, plan)
-    return cycles * spec.cores * -(-tasks // spec.cores) / tasks
+    batch = problem.batch
+    return PlanTerms(
+        tiles=batch * tiles_cycles,
+        partial_sums=batch * partial_sums,
+        copies=batch * copies,
+        pieces=batch * pieces,
+        slabs=batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
+        rows=batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
+        others=batch * cycles_from(spec, in_pieces * operands.other_bytes, operands.other_bytes * batch),
+        waiting=batch * waiting,
+        idle=spec.cores * -(-tasks // spec.cores) / tasks,
+    )
 
 
 def task_count(problem: Problem, plan: Plan) -> int:

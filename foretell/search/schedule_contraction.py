@@ -33,7 +33,7 @@ from foretell.search.contraction import (
     try_problem,
     uses,
 )
-from foretell.search.plans import Plan, TileShape, plan_cycles, plans
+from foretell.search.plans import Plan, PlanTerms, TileShape, plan_cycles, plan_terms, plans
 from foretell.target.hardware_spec import HardwareSpec
 
 UNROLLED_STEPS = 4
@@ -56,6 +56,16 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
 def schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[Schedule]:
     """Every schedule of the space, those predicted to be fastest first; none if no axis of the output suits vectors."""
     return list(predicted_schedules(kernel, spec, constants))
+
+
+def ranked_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[tuple[Plan, PlanTerms]]:
+    """The plans of a nest, those predicted to be fastest first, with what they spend their time on."""
+    contraction = try_contraction(kernel)
+    problem = try_problem(contraction, spec, constants) if contraction else None
+    if problem is None:
+        return []
+    found = [(plan, plan_terms(problem, spec, plan)) for plan in plans(problem, spec)]
+    return sorted(found, key=lambda pair: pair[1].cycles)
 
 
 def predicted_schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> dict[Schedule, float]:
