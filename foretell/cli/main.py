@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,7 @@ import typer
 from foretell.cli.bench_command import bench_command
 from foretell.cli.calibrate_command import calibrate_command
 from foretell.cli.compile_command import compile_command
-from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Verbose
+from foretell.cli.options import Json, Model, Quiet, Shapes, Target, Threads, Verbose
 from foretell.cli.output import Output
 from foretell.cli.predict_command import predict_command
 from foretell.cli.run_command import run_command
@@ -70,13 +71,19 @@ def explain(
     model: Model,
     after: Annotated[str | None, typer.Option(metavar="PASS", help="Print the graph as this pass left it.")] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels instead.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write a page with predicted times, terms and a roofline."),
+    ] = None,
     target: Target = "native",
+    threads: Threads = None,
     shape: Shapes = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Print the simplified graph, operator by operator, and the passes that made it; or its kernels."""
+    from foretell.cli.explain_html import write_page
     from foretell.cli.inputs import parse_shapes
     from foretell.compiler import choose_algorithms, import_model, lower_program, simplify
     from foretell.report.choices import choices_table, describe_choices
@@ -95,6 +102,11 @@ def explain(
         resolved = resolve_target(target)
         graph = simplify(graph, trace=trace)
         graph = trace.run("choose_algorithms", lambda before: choose_algorithms(before, resolved.spec), graph)
+    if html is not None:
+        count = resolved.spec.cores if threads is None else threads
+        write_page(html, model.name, graph, resolved, count)
+        output.show(f"wrote {html}", facts={"file": str(html)})
+        return
     if kernels:
         lowered = lower_program(graph, resolved)
         found, choices = describe_kernels(lowered), describe_choices(lowered, resolved)
