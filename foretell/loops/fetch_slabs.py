@@ -25,10 +25,11 @@ from foretell.loops.nodes import (
     Statement,
     Store,
     distinct_loads,
+    loops_in,
     offset,
 )
+from foretell.loops.place_lines import LINE_BYTES
 
-LINE_BYTES = 64
 MOST_AT_ONCE = 4
 """Lines asked for in one step of a sum: with more, memory is the limit, and not its latency."""
 SLABS_SHARE = 0.75
@@ -86,7 +87,7 @@ def _with_fetches(total: For, around: tuple[For, ...], reads: frozenset[Buffer],
     while isinstance(body, For) and body.kind == "serial":
         serial.append(body)
         body = body.body
-    inner = [*serial, *_loops(body)]
+    inner = [*serial, *loops_in(body)]
     if len({loop.sym for loop in inner}) < len(inner):
         return total
     fetches: list[Statement] = []
@@ -163,20 +164,6 @@ def _divisors(value: Dim, sym: Sym) -> Iterator[int]:
                     yield from _divisors(right, sym)
                 case Sym():
                     yield from [1] if atom == sym else []
-
-
-def _loops(statement: Statement) -> Iterator[For]:
-    match statement:
-        case For(_, _, _, body):
-            yield statement
-            yield from _loops(body)
-        case Guard(_, body):
-            yield from _loops(body)
-        case Block(statements):
-            for inner in statements:
-                yield from _loops(inner)
-        case _:
-            return
 
 
 def _updates(statement: Statement) -> Iterator[Accumulate]:
