@@ -20,6 +20,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.candidate_rate import candidates_per_second
 from benchmarks.cases import Case
 from benchmarks.models.model_cases import model_cases
 from benchmarks.operators import operator_cases
@@ -80,7 +81,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     target = Target(with_cores(resolve_target(options.target).spec, 1))
     done = {found.nest: found for found in stored(options.json)}
-    for name, nest, is_unseen in workloads(target, options.only):
+    every = list(workloads(target, options.only))
+    rate = candidates_per_second((nest for _, nest, _ in every), target.spec)
+    for name, nest, is_unseen in every:
         if nest.workload in done or len(done) >= options.workloads:
             continue
         found = judge(name, nest, is_unseen, target, options.schedules)
@@ -94,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
         chosen = [found for found in done.values() if found.is_unseen is is_unseen]
         if chosen:
             sys.stdout.write(f"{heading}: {summary(chosen)}\n")
+    sys.stdout.write(f"{rate:,.0f} candidates a second\n")
     return 0
 
 

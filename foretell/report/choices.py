@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import numpy as np
 from rich.table import Table
 
 from foretell.compiler import Lowered
 from foretell.report.tables import table
-from foretell.search.plans import Plan, PlanTerms
-from foretell.search.schedule_contraction import ranked_plans
+from foretell.search.plan_terms import PlanTerms
+from foretell.search.plans import Plan, Plans
+from foretell.search.schedule_contraction import RankedPlans, rank_plans
 from foretell.search.schedule_nests import Nest
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import Target
@@ -68,29 +70,32 @@ def describe_choices(lowered: Lowered, target: Target) -> tuple[Choice, ...]:
 
 
 def _describe(nest: Nest, count: int, spec: HardwareSpec) -> Choice | None:
-    ranked = ranked_plans(nest.kernel, spec, nest.constants)
-    if not ranked:
+    ranked = rank_plans(nest.kernel, spec, nest.constants)
+    if ranked is None:
         return None
-    (chosen, terms), *others = ranked
-    best_of: dict[str, tuple[Plan, PlanTerms]] = {}
-    for plan, found in others:
-        if plan.shape != chosen.shape:
-            best_of.setdefault(_tile(plan), (plan, found))
-    rejected = tuple(
-        Rejected(in_words(plan), found.cycles / terms.cycles, REASONS[_worst(terms, found)])
-        for plan, found in list(best_of.values())[:REJECTED]
-    )
-    second = spec.cycle_s / spec.cores
+    terms, seconds = ranked.terms.take(0), spec.cycle_s / spec.cores
     return Choice(
         nest.title,
         count,
-        len(ranked),
-        in_words(chosen),
-        terms.cycles * second,
+        len(ranked.plans),
+        in_words(ranked.plans[0]),
+        float(terms.cycles) * seconds,
         _binds(terms),
-        {name: getattr(terms, name) * second for name in TIMES},
-        rejected,
+        {name: float(getattr(terms, name)) * seconds for name in TIMES},
+        tuple(_reject(ranked, number) for number in _other_tiles(ranked.plans)[:REJECTED]),
     )
+
+
+def _other_tiles(plans: Plans) -> list[int]:
+    """The first plan of each tile but the first's."""
+    _, firsts = np.unique(np.stack([plans.rows, plans.width]), axis=1, return_index=True)
+    return sorted(firsts.tolist())[1:]
+
+
+def _reject(ranked: RankedPlans, number: int) -> Rejected:
+    chosen, other = ranked.terms.take(0), ranked.terms.take(number)
+    slower = float(other.cycles / chosen.cycles)
+    return Rejected(in_words(ranked.plans[number]), slower, REASONS[_worst(chosen, other)])
 
 
 def in_words(plan: Plan) -> str:

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+import numpy.typing as npt
+
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar, dtype_of
@@ -178,9 +181,9 @@ class Window:
     shared: int
     """Operands that all rows and vectors share: one element each."""
 
-    def distinct(self, rows: int) -> int:
+    def distinct(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Places along the rows that so many of them read."""
-        return min(rows * self.length, (rows - 1) * self.step + self.length)
+        return np.minimum(rows * self.length, (rows - 1) * self.step + self.length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,53 +1,27 @@
-"""Plans for a sum of products: tiles of registers, blocks for the caches, and what each should cost.
+"""Plans for a sum of products: tiles of registers, and blocks for the caches.
 
     for blocks of rows: for tiles of vectors: for blocks of the sum: for tiles of rows:
         acc = so far;  for the block of the sum: acc[row, lane] += a[row] * b[lane];  out = f(acc)
 
-What a tile costs is the greatest of three: multiply-adds against their ports, loads against theirs, and the chain
-through one accumulator. What a plan costs besides is what its tiles wait for the caches.
+All plans of a nest are made together, as columns of numbers, because all are compared (`plan_terms.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, prod
 
-from foretell.ir.tensor_expr import Buffer, Load
+import numpy as np
+
+from foretell.ir.tensor_expr import Buffer
 from foretell.loops.axes import stride_along
 from foretell.loops.fetch_slabs import SLABS_SHARE
 from foretell.schedule.block_sum import PARTIAL_BYTES
 from foretell.schedule.copy_operand import COPY_BYTES
-from foretell.search.contraction import Problem, TileLoads, Window, is_batch, uses
+from foretell.search.contraction import Problem, uses
+from foretell.search.near_memory import KEPT_SHARE, TLB_PAGES, WAY_BYTES, Amounts, Counts, Flags, second_cache_bytes
+from foretell.search.tiles import tile_shapes
 from foretell.target.hardware_spec import HardwareSpec
-
-SPARE_REGISTERS = 1
-"""Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
-WAY_BYTES = 4096
-STRADDLING_LOADS = 1.5
-"""What a vector counts as that begins anywhere in a line."""
-STEP_CYCLES = 0.5
-"""What a step of the sum loses to its loop, whatever the tile: large ones lose less."""
-CONFLICT_CYCLES = 0.3
-"""What a step of the sum waits for each row that was pushed out of the first cache; measured on Ice Lake."""
-PARTIAL_CYCLES = 15.0
-"""What it costs to put a vector of partial sums aside and take it up again; measured on Ice Lake."""
-SCATTER_CYCLES = 8.0
-"""What a step of the sum waits for vectors that lie apart: for their lines, and their pages; measured on Ice Lake."""
-TLB_PAGES = 64
-"""Pages whose addresses are known without a search, on all cores that we know of."""
-PIECE_CYCLES = 30.0
-"""What it takes to begin a piece of a row of a large result, if the rows of a tile lie on different pages."""
-MOST_ROWS = 28
-MOST_VECTORS = 8
-NEAR_PIECES = 0.25
-"""The part of a line at the end of a piece that is fetched again although it was read just before."""
-KEPT_SHARE = 0.6
-"""The part of a cache that is still there when it is read again."""
-LATER_SHARE = 0.75
-"""The same of the caches after the first, which little else passes through."""
-OVERLAP_LOSS = 0.2
-"""The part of computing, or of waiting for memory, that the longer of the two does not hide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,67 +30,6 @@ class TileShape:
 
     rows: int
     width: int
-
-
-def tile_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads) -> float:
-    """Cycles of one step of the reduction."""
-    if loads.window is not None:
-        return _window_cycles(spec, rows, vectors, loads, loads.window)
-    count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
-    multiply_adds = rows * vectors / spec.fma_ports
-    waiting = count / spec.loads_per_cycle
-    cycles = max(multiply_adds, waiting, float(spec.fma_latency_cycles)) + STEP_CYCLES
-    return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
-
-
-def _window_cycles(spec: HardwareSpec, rows: int, vectors: int, loads: TileLoads, window: Window) -> float:
-    """Cycles of one step of a sum that is written out: rows share what they load as long as registers hold it.
-
-    The operands that all rows share stay in registers too, and one tile overlaps with the next: no chain is waited for.
-    """
-    kept = window.points * (window.shared + loads.by_vector * vectors)
-    carried = vectors * (rows - 1) * window.points // window.length
-    is_held = rows * vectors + kept + carried <= spec.vector_registers
-    distinct = window.distinct(rows) / window.length if is_held else rows
-    count = STRADDLING_LOADS * loads.by_both * distinct * vectors + (
-        0 if is_held else window.shared + loads.by_vector * vectors
-    )
-    return max(rows * vectors / spec.fma_ports, count / spec.loads_per_cycle)
-
-
-def missed_rows(spec: HardwareSpec, rows: int, row_bytes: int) -> int:
-    """Rows that push each other out of the first cache: those that lie at equal places of its ways.
-
-    A way is as large as a page, because the place within a page is known before its address is translated.
-    """
-    ways = max(1, spec.caches[0].size_bytes // WAY_BYTES)
-    places = WAY_BYTES // gcd(row_bytes, WAY_BYTES) if row_bytes else 1
-    return rows if row_bytes >= WAY_BYTES // ways and -(-rows // places) > ways else 0
-
-
-def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> Iterator[TileShape]:
-    """Every tile that fits the registers and is no larger than the output."""
-    for vectors in range(1, MOST_VECTORS + 1):
-        widths = {min(vectors * lanes, width)} | {
-            w for w in range((vectors - 1) * lanes + 1, vectors * lanes + 1) if width % w == 0
-        }
-        for count in range(1, min(rows, MOST_ROWS) + 1):
-            if count * vectors + vectors + SPARE_REGISTERS <= spec.vector_registers:
-                for each in sorted(widths):
-                    yield TileShape(count, each)
-
-
-def covering_cycles(spec: HardwareSpec, shape: TileShape, rows: int, width: int, lanes: int, loads: TileLoads) -> float:
-    """Cycles per step of the reduction to cover the whole output: full tiles and tails."""
-    total = 0.0
-    for count, tall in ((rows // shape.rows, shape.rows), (1, rows % shape.rows)):
-        for times, wide in ((width // shape.width, shape.width), (1, width % shape.width)):
-            if count and times and tall and wide:
-                total += count * times * tile_cycles(spec, tall, -(-wide // lanes), loads)
-    return total
-
-
-# --- plans ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,223 +49,156 @@ class Plan:
     """Whether the vectors of a tile are copied side by side before its rows go through them."""
 
 
-def plans(problem: Problem, spec: HardwareSpec) -> Iterator[Plan]:
-    """Every tile, with every block that loops divide into, and sums whole or in blocks."""
-    width = problem.vector.extent
-    for shape in tile_shapes(spec, problem.row_count, width, problem.lanes):
-        if is_scattered(problem, spec, shape.width) and copied_bytes(problem, shape) <= COPY_BYTES:
-            yield Plan(shape, copies=True)
-        if width % shape.width:
-            yield Plan(shape)
-            yield from _sums_in_blocks(problem, spec, Plan(shape))
-            if problem.others:
-                yield Plan(shape, problem.others[-1].name, 1)
-            continue
-        for plan in _blocks(problem, shape):
-            yield plan
-            yield from _sums_in_blocks(problem, spec, plan)
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Plans of one nest, a column for each of their fields."""
+
+    block_loop: str | None
+    """The loop that blocks are made of, where they are."""
+    rows: Counts
+    width: Counts
+    block: Counts
+    """0 for the whole output."""
+    sum_block: Counts
+    copies: Flags
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> Plan:
+        shape, block = TileShape(int(self.rows[number]), int(self.width[number])), int(self.block[number])
+        sum_block, copies = int(self.sum_block[number]), bool(self.copies[number])
+        return Plan(shape, self.block_loop if block else None, max(1, block), sum_block, copies)
+
+    def take(self, numbers: Counts | Flags) -> Plans:
+        """Some of them, in the order asked for."""
+        return Plans(
+            self.block_loop,
+            self.rows[numbers],
+            self.width[numbers],
+            self.block[numbers],
+            self.sum_block[numbers],
+            self.copies[numbers],
+        )
 
 
-def _blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
-    yield Plan(shape)
-    rows = problem.rows
+def every_plan(problem: Problem, spec: HardwareSpec) -> Plans:
+    """Every tile, with every block that loops divide into, sums whole or in blocks, and scattered vectors copied.
+
+    Those of one tile stand together, simple ones first: of plans that should take the same time, the first is chosen.
+    """
+    rows, width = tile_shapes(spec, problem.row_count, problem.vector.extent, problem.lanes)
+    copied = np.flatnonzero(is_scattered(problem, spec, width) & (copied_bytes(problem, width) <= COPY_BYTES))
+    shape, block = _blocks(problem, rows, width)
+    number, sum_block = _sums_in_blocks(problem, spec, rows[shape], width[shape], block)
+    shapes, none = np.concatenate([copied, shape[number]]), np.zeros_like(copied)
+    found = Plans(
+        _block_loop(problem),
+        rows[shapes],
+        width[shapes],
+        np.concatenate([none, block[number]]),
+        np.concatenate([none, sum_block]),
+        np.arange(len(shapes)) < len(copied),
+    )
+    return found.take(np.argsort(shapes, kind="stable"))
+
+
+def _block_loop(problem: Problem) -> str | None:
+    """The last of the other loops; the tiles of rows if there is none."""
     if problem.others:
-        last = problem.others[-1]
-        yield from (Plan(shape, last.name, size) for size in _divisors(last.extent))
-    elif rows is not None and rows.extent % shape.rows == 0:
-        yield from (Plan(shape, f"{rows.name}.o", size) for size in _divisors(rows.extent // shape.rows))
+        return problem.others[-1].name
+    return f"{problem.rows.name}.o" if problem.rows is not None else None
 
 
-def _sums_in_blocks(problem: Problem, spec: HardwareSpec, plan: Plan) -> Iterator[Plan]:
-    """Blocks of a sum whose operand in vectors stays in the first cache, or in the second while the next one comes."""
-    shape, near = plan.shape, KEPT_SHARE * spec.caches[0].size_bytes
-    width_bytes = shape.width * problem.contraction.bits // 8
-    partial_bytes = block_points(problem, plan) * width_bytes
-    if problem.row_count % shape.rows or not problem.reductions or partial_bytes <= shape.rows * width_bytes:
-        return
-    inner = problem.reductions[-1]
-    each_bytes = problem.contraction.reduced // inner.extent * width_bytes
-    row_bytes = block_row_bytes(problem, plan) / inner.extent
-    second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
-    for step_bytes, room, most_bytes in ((each_bytes, near, near), (2 * each_bytes + row_bytes, second, PARTIAL_BYTES)):
-        fitting = [size for size in _divisors(inner.extent) if size * step_bytes <= room]
-        if fitting and inner.extent * step_bytes > room and partial_bytes <= most_bytes:
-            yield replace(plan, sum_block=fitting[-1])
+def _blocks(problem: Problem, rows: Counts, width: Counts) -> tuple[Counts, Counts]:
+    """Pairs of a tile and a block; tiles of vectors with a tail go only through the whole output, or one iteration."""
+    has_tail = problem.vector.extent % width > 0
+    parts = problem.others[-1].extent * np.ones_like(rows) if problem.others else problem.row_count // rows
+    has_tiles = bool(problem.others) | (problem.row_count % rows == 0)
+    sizes = np.union1d(_divisors(problem.others[-1].extent if problem.others else problem.row_count), [1])
+    divides = (sizes < parts[:, None]) & (parts[:, None] % sizes == 0) & (~has_tail & has_tiles)[:, None]
+    single = (sizes == 1) & has_tail[:, None] & bool(problem.others)
+    shape, column = np.nonzero(np.column_stack([np.ones(len(rows), bool), divides | single]))
+    return shape, np.concatenate([[0], sizes])[column]
 
 
-def block_row_bytes(problem: Problem, plan: Plan) -> float:
-    """What a block reads of the operand in rows."""
-    return problem.operands.row_bytes * min(problem.points, block_points(problem, plan)) / problem.points
+def _sums_in_blocks(
+    problem: Problem, spec: HardwareSpec, rows: Counts, width: Counts, block: Counts
+) -> tuple[Counts, Counts]:
+    """Pairs of a plan and a block of its sum, 0 for the whole.
+
+    The operand in vectors of a block stays in the first cache, or in the second while the next one comes.
+    """
+    whole = np.zeros_like(rows)
+    width_bytes = width * problem.contraction.bits // 8
+    points = block_points(problem, rows, block)
+    partial_bytes = points * width_bytes
+    is_possible = (problem.row_count % rows == 0) & (partial_bytes > rows * width_bytes)
+    is_possible &= (problem.vector.extent % width == 0) | (block == 0)
+    if not problem.reductions or not is_possible.any():
+        return np.arange(len(rows)), whole
+    extent = problem.reductions[-1].extent
+    each_bytes = problem.contraction.reduced // extent * width_bytes
+    row_bytes = block_row_bytes(problem, points) / extent
+    near, second = KEPT_SHARE * spec.caches[0].size_bytes, SLABS_SHARE * second_cache_bytes(spec)
+    first = np.where(is_possible & (partial_bytes <= near), _largest_block(extent, each_bytes, near), 0)
+    later = _largest_block(extent, 2 * each_bytes + row_bytes, second)
+    later = np.where(is_possible & (partial_bytes <= PARTIAL_BYTES) & (later != first), later, 0)
+    sizes = np.column_stack([whole, first, later])
+    number, column = np.nonzero((sizes > 0) | (np.arange(3) == 0))
+    return number, sizes[number, column]
 
 
-def block_points(problem: Problem, plan: Plan) -> int:
+def _largest_block(extent: int, step_bytes: Counts | Amounts, room_bytes: float) -> Counts:
+    """Steps of a sum whose bytes find room; 0 if those of all steps do, or those of one do not."""
+    sizes = _divisors(extent)
+    fitting = (sizes * step_bytes[:, None] <= room_bytes).sum(axis=1)
+    return np.where(extent * step_bytes > room_bytes, np.concatenate([[0], sizes])[fitting], 0)
+
+
+def block_points(problem: Problem, rows: Counts, block: Counts) -> Counts:
     """Rows of a block, those of all loops but the one in vectors."""
-    if plan.block_loop is None:
-        return problem.row_count * prod(loop.extent for loop in problem.others)
-    return plan.block * (plan.shape.rows if plan.block_loop.endswith(".o") else problem.row_count)
+    each = problem.row_count if problem.others else rows
+    return np.where(block == 0, problem.row_count * prod(loop.extent for loop in problem.others), block * each)
 
 
-def _divisors(number: int) -> list[int]:
-    return [factor for factor in range(1, number) if number % factor == 0]
+def block_row_bytes(problem: Problem, points: Counts) -> Amounts:
+    """What a block of so many rows reads of the operand in rows."""
+    return problem.operands.row_bytes * np.minimum(problem.points, points) / problem.points
 
 
-def is_scattered(problem: Problem, spec: HardwareSpec, width: int) -> bool:
+def _divisors(number: int) -> Counts:
+    """But the number itself."""
+    smaller = np.arange(1, number)
+    return smaller[number % smaller == 0]
+
+
+def is_scattered(problem: Problem, spec: HardwareSpec, width: Counts) -> Flags:
     """Whether the vectors of a tile are spread over more pages, or more lines of equal places, than stay near."""
     load = problem.copyable
     if load is None:
-        return False
+        return np.zeros(len(width), bool)
     assert isinstance(load.source, Buffer)
-    itemsize = load.source.dtype.itemsize
-    strides = [(stride_along(load.source, load.indices, loop.sym), loop.extent) for loop in problem.reductions]
-    pages, lines, places = 1.0, float(-(-width * itemsize // spec.caches[0].line_bytes)), WAY_BYTES
-    for stride, extent in strides:
+    itemsize, line_bytes = load.source.dtype.itemsize, spec.caches[0].line_bytes
+    pages, lines_each, places = 1.0, 1.0, WAY_BYTES
+    for loop in problem.reductions:
+        stride = stride_along(load.source, load.indices, loop.sym)
         apart = abs(stride) * itemsize if stride is not None else WAY_BYTES
-        pages *= max(1.0, extent * min(1.0, apart / WAY_BYTES))
-        lines *= max(1.0, extent * min(1.0, apart / spec.caches[0].line_bytes))
+        pages *= max(1.0, loop.extent * min(1.0, apart / WAY_BYTES))
+        lines_each *= max(1.0, loop.extent * min(1.0, apart / line_bytes))
         places = gcd(places, apart) if apart else places
+    lines = -(-width * itemsize // line_bytes) * lines_each
     ways = spec.caches[0].size_bytes // WAY_BYTES
-    room = ways * min(WAY_BYTES, WAY_BYTES // places * width * itemsize) / spec.caches[0].line_bytes
-    return pages > KEPT_SHARE * TLB_PAGES or (lines > KEPT_SHARE * room and places >= width * itemsize)
+    room = ways * np.minimum(WAY_BYTES, WAY_BYTES // places * width * itemsize) / line_bytes
+    return (pages > KEPT_SHARE * TLB_PAGES) | ((lines > KEPT_SHARE * room) & (places >= width * itemsize))
 
 
-def copied_bytes(problem: Problem, shape: TileShape) -> int:
-    return problem.contraction.reduced * shape.width * problem.contraction.bits // 8
+def copied_bytes(problem: Problem, width: Counts) -> Counts:
+    return problem.contraction.reduced * width * problem.contraction.bits // 8
 
 
-def copies_made(problem: Problem, shape: TileShape) -> int:
+def copies_made(problem: Problem, width: Counts) -> Counts:
     """How often a part of the operand in vectors is copied, in one batch."""
     load = problem.copyable
-    assert load is not None
-    others = prod(loop.extent for loop in problem.others if uses(load, loop))
-    return -(-problem.vector.extent // shape.width) * max(1, others // problem.batch)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTerms:
-    """What a plan spends cycles on, all batches together, and how well cores share it."""
-
-    tiles: float
-    """Multiply-adds, loads and chains of the tiles."""
-    partial_sums: float
-    """Putting sums aside and taking them up again."""
-    copies: float
-    """Copying an operand that lies apart, or going without."""
-    pieces: float
-    """Beginning pieces of rows of a large result."""
-    slabs: float
-    """Reading the operand in vectors from the caches."""
-    rows: float
-    """Reading the operand in rows."""
-    others: float
-    """Reading and writing what serves one tile only."""
-    waiting: float
-    """For slabs that nobody fetched in time."""
-    idle: float
-    """The time of all cores over what they have to do: 1 if none is idle."""
-
-    @property
-    def compute(self) -> float:
-        return self.tiles + self.partial_sums + self.copies + self.pieces
-
-    @property
-    def memory(self) -> float:
-        return self.slabs + self.rows + self.others
-
-    @property
-    def cycles(self) -> float:
-        """Of all cores together."""
-        shorter, longer = sorted((self.compute, self.memory))
-        return (longer + OVERLAP_LOSS * shorter + self.waiting) * self.idle
-
-
-def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
-    """Cycles of the contraction on all cores: tiles, what they wait for the caches, and cores that stay idle."""
-    return plan_terms(problem, spec, plan).cycles
-
-
-def plan_terms(problem: Problem, spec: HardwareSpec, plan: Plan) -> PlanTerms:
-    shape, operands, width, points = plan.shape, problem.operands, problem.vector.extent, problem.points
-    others = points // problem.row_count
-    step = covering_cycles(spec, shape, problem.row_count, width, problem.lanes, problem.loads)
-    tiles_cycles = problem.contraction.reduced * others * step
-    block = min(points, block_points(problem, plan))
-    tiles_wide, row_tiles = -(-width // shape.width), others * -(-problem.row_count // shape.rows)
-    slabs = tiles_wide * _spread(problem, operands.vector_loads)
-    row_parts = -(-problem.row_count // shape.rows) * _spread(problem, operands.row_loads)
-    slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
-    block_bytes, blocks = operands.row_bytes * block / points, points / block
-    part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
-    partial_sums = PARTIAL_CYCLES * (1 / part - 1) * points * width / problem.lanes
-    vectors = -(-shape.width // problem.lanes)
-    copies = pieces = 0.0
-    if plan.copies:
-        steps = copies_made(problem, shape) * problem.contraction.reduced
-        copies = steps * (SCATTER_CYCLES + 2.0 * vectors)
-    elif is_scattered(problem, spec, shape.width):
-        copies = tiles_wide * row_tiles * problem.contraction.reduced * SCATTER_CYCLES
-    result_bytes = problem.batch * points * width * problem.contraction.bits // 8
-    if problem.row_gap_bytes >= WAY_BYTES and result_bytes > _second_cache(spec):
-        pieces = PIECE_CYCLES * points * tiles_wide
-    # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
-    slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
-    slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
-    rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
-    slabs_held = 2 if 2 * part * slab > spec.caches[0].size_bytes else 1
-    rows_again = cycles_from(spec, tile_bytes, part * (block_bytes + slabs_held * slab))
-    tiles = tiles_wide * row_tiles
-    firsts = max(slabs, blocks * tiles_wide)
-    # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
-    second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
-    is_fetched = 2 * part * slab <= second and tiles > firsts
-    waiting = 0.0 if is_fetched else firsts * slab_first
-    # What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece.
-    line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
-    is_near = operands.other_bytes * block / points <= _second_cache(spec)
-    in_pieces = 1.0 + (NEAR_PIECES if is_near else 1.0) * line_bytes / width_bytes if shape.width < width else 1.0
-    tasks = task_count(problem, plan)
-    batch = problem.batch
-    return PlanTerms(
-        tiles=batch * tiles_cycles,
-        partial_sums=batch * partial_sums,
-        copies=batch * copies,
-        pieces=batch * pieces,
-        slabs=batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
-        rows=batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
-        others=batch * cycles_from(spec, in_pieces * operands.other_bytes, operands.other_bytes * batch),
-        waiting=batch * waiting,
-        idle=spec.cores * -(-tasks // spec.cores) / tasks,
-    )
-
-
-def task_count(problem: Problem, plan: Plan) -> int:
-    """Pieces that threads can share: tiles, unless a tail or partial sums keep some of their loops together."""
-    shape, width = plan.shape, problem.vector.extent
-    others = prod(loop.extent for loop in problem.others)
-    wide = -(-width // shape.width)
-    if plan.copies:
-        return problem.batch * copies_made(problem, shape)
-    if width % shape.width:
-        return wide * (others if plan.block_loop else problem.batch)
-    has_row_tail = problem.row_count % shape.rows != 0
-    if plan.sum_block:
-        return wide * (others * problem.row_count // block_points(problem, plan))
-    return wide * others * (1 if has_row_tail else problem.row_count // shape.rows)
-
-
-def _spread(problem: Problem, loads: tuple[Load, ...]) -> int:
-    """Iterations of the other loops of a batch in each of which operands are read elsewhere."""
-    others = [loop for loop in problem.others if not is_batch(problem.contraction, loop)]
-    return prod(loop.extent for loop in others if any(uses(load, loop) for load in loads))
-
-
-def _second_cache(spec: HardwareSpec) -> float:
-    """Bytes that stay in the second cache, or in the only one."""
-    return KEPT_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
-
-
-def cycles_from(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
-    """Cycles to read something again after so many bytes in all; what is still in the first cache is free."""
-    for number, level in enumerate(spec.caches):
-        if between_bytes <= (KEPT_SHARE if number == 0 else LATER_SHARE) * level.size_bytes:
-            return size_bytes / level.bandwidth_bytes_per_cycle if number else 0.0
-    return size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
+    others = prod(loop.extent for loop in problem.others if load is not None and uses(load, loop))
+    return -(-problem.vector.extent // width) * max(1, others // problem.batch)

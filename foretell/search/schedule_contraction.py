@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
+from dataclasses import dataclass
 
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Buffer, Load
@@ -33,7 +33,8 @@ from foretell.search.contraction import (
     try_problem,
     uses,
 )
-from foretell.search.plans import Plan, PlanTerms, TileShape, plan_cycles, plan_terms, plans
+from foretell.search.plan_terms import PlanTerms, plan_terms
+from foretell.search.plans import Plan, Plans, TileShape, every_plan
 from foretell.target.hardware_spec import HardwareSpec
 
 UNROLLED_STEPS = 4
@@ -43,14 +44,40 @@ PARALLEL_POINTS = 1 << 15
 ENOUGH_TASKS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class RankedPlans:
+    """Plans of a nest, those predicted to be fastest first, with what they spend their time on."""
+
+    problem: Problem
+    plans: Plans
+    terms: PlanTerms
+
+
 def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> Schedule | None:
     """The schedule that is predicted to be fastest; None if no axis of the output suits vectors."""
-    contraction = try_contraction(kernel)
-    problem = try_problem(contraction, spec, constants) if contraction else None
+    problem = _try_problem(kernel, spec, constants)
     if problem is None:
         return None
-    plan = min(plans(problem, spec), key=lambda plan: plan_cycles(problem, spec, plan), default=None)
-    return None if plan is None else build_schedule(problem, plan, constants)
+    plans = every_plan(problem, spec)
+    best = int(plan_terms(problem, spec, plans).cycles.argmin())
+    return build_schedule(problem, plans[best], constants)
+
+
+def predicted_cycles(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> float | None:
+    """What that schedule should take, in cycles of all cores together."""
+    problem = _try_problem(kernel, spec, constants)
+    return None if problem is None else float(plan_terms(problem, spec, every_plan(problem, spec)).cycles.min())
+
+
+def rank_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> RankedPlans | None:
+    """All plans of a nest; None if no axis of the output suits vectors."""
+    problem = _try_problem(kernel, spec, constants)
+    if problem is None:
+        return None
+    plans = every_plan(problem, spec)
+    terms = plan_terms(problem, spec, plans)
+    order = terms.cycles.argsort(kind="stable")
+    return RankedPlans(problem, plans.take(order), terms.take(order))
 
 
 def schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[Schedule]:
@@ -58,31 +85,23 @@ def schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> 
     return list(predicted_schedules(kernel, spec, constants))
 
 
-def ranked_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[tuple[Plan, PlanTerms]]:
-    """The plans of a nest, those predicted to be fastest first, with what they spend their time on."""
-    contraction = try_contraction(kernel)
-    problem = try_problem(contraction, spec, constants) if contraction else None
-    if problem is None:
-        return []
-    found = [(plan, plan_terms(problem, spec, plan)) for plan in plans(problem, spec)]
-    return sorted(found, key=lambda pair: pair[1].cycles)
-
-
 def predicted_schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> dict[Schedule, float]:
     """The same, and the seconds that each should take on all cores.
 
     Plans that differ in what makes no difference to the steps count once.
     """
-    contraction = try_contraction(kernel)
-    problem = try_problem(contraction, spec, constants) if contraction else None
+    ranked = rank_plans(kernel, spec, constants)
     found: dict[Schedule, float] = {}
-    if problem is not None:
-        by_cycles = sorted(
-            ((plan_cycles(problem, spec, plan), plan) for plan in plans(problem, spec)), key=itemgetter(0)
-        )
-        for cycles, plan in by_cycles:
-            found.setdefault(build_schedule(problem, plan, constants), cycles * spec.cycle_s / spec.cores)
+    if ranked is not None:
+        for number, cycles in enumerate(ranked.terms.cycles):
+            schedule = build_schedule(ranked.problem, ranked.plans[number], constants)
+            found.setdefault(schedule, float(cycles) * spec.cycle_s / spec.cores)
     return found
+
+
+def _try_problem(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> Problem | None:
+    contraction = try_contraction(kernel)
+    return try_problem(contraction, spec, constants) if contraction else None
 
 
 def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:

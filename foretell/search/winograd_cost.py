@@ -9,7 +9,8 @@ from foretell.graph.cook_toom import MAX_POINTS, amplification
 from foretell.graph.ops.winograd import transform_additions
 from foretell.graph.rewrites.use_winograd import Convolution
 from foretell.search.contraction import TileLoads
-from foretell.search.plans import covering_cycles, cycles_from, tile_shapes
+from foretell.search.near_memory import Amounts, cycles_from
+from foretell.search.tiles import covering_cycles, tile_shapes
 from foretell.target.hardware_spec import HardwareSpec
 
 TILES = (2, 3, 4, 5, 6)
@@ -114,13 +115,11 @@ def _vectors(spec: HardwareSpec, channels: int) -> int:
     return -(-channels // spec.vector_lanes(8 * FLOAT_BYTES))
 
 
-def _seconds(spec: HardwareSpec, cycles: float) -> float:
-    return cycles * spec.cycle_s / spec.cores
+def _seconds(spec: HardwareSpec, cycles: float | Amounts) -> float:
+    return float(cycles) * spec.cycle_s / spec.cores
 
 
 def _fastest_step(spec: HardwareSpec, rows: int, width: int) -> float:
     """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best."""
     lanes, loads = spec.vector_lanes(8 * FLOAT_BYTES), TileLoads(1, 1, 0)
-    return min(
-        covering_cycles(spec, shape, rows, width, lanes, loads) for shape in tile_shapes(spec, rows, width, lanes)
-    )
+    return float(covering_cycles(spec, *tile_shapes(spec, rows, width, lanes), rows, width, lanes, loads).min())

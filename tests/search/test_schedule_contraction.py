@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +15,10 @@ from foretell.loops.nodes import Kernel
 from foretell.loops.verify import verify
 from foretell.schedule.pack import pack_array
 from foretell.schedule.steps import Hold, Pack, Parallelise, Schedule, apply_schedule
-from foretell.search.contraction import TileLoads, try_contraction, try_problem
-from foretell.search.plans import missed_rows, plans, tile_cycles
-from foretell.search.schedule_contraction import build_schedule, try_schedule
+from foretell.search.contraction import Problem, try_contraction, try_problem
+from foretell.search.plan_terms import plan_terms
+from foretell.search.plans import every_plan
+from foretell.search.schedule_contraction import build_schedule, predicted_cycles, rank_plans, schedules, try_schedule
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, random_feeds
@@ -70,6 +70,11 @@ def plain_nest(graph: Graph) -> Kernel | None:
     return found[0] if len(found) == 1 and len(kernels) == 1 else None
 
 
+def find_problem(nest: Kernel | None, spec: HardwareSpec, constants: frozenset[str]) -> Problem | None:
+    contraction = try_contraction(nest) if nest is not None else None
+    return try_problem(contraction, spec, constants) if contraction is not None else None
+
+
 def check(graph: Graph, nest: Kernel, schedule: Schedule) -> None:
     """Run the scheduled nest and compare with the graph's meaning."""
     kernel = apply_schedule(nest, schedule)
@@ -113,11 +118,11 @@ def graphs(draw: st.DrawFn) -> Graph:
 def test_every_schedule_of_the_space(graph: Graph, spec: HardwareSpec, data: st.DataObject) -> None:
     nest = plain_nest(graph)
     constants = frozenset(value.name for value in graph.constants)
-    contraction = try_contraction(nest) if nest is not None else None
-    problem = try_problem(contraction, spec, constants) if contraction is not None else None
+    problem = find_problem(nest, spec, constants)
     if nest is None or problem is None:
         return
-    plan = data.draw(st.sampled_from(list(plans(problem, spec))))
+    plans = every_plan(problem, spec)
+    plan = plans[data.draw(st.integers(0, len(plans) - 1))]
     if problem.copyable is not None and plan.block_loop is None and not plan.sum_block:
         plan = replace(plan, copies=data.draw(st.booleans()))  # small operands are copied for no reason
     check(graph, nest, build_schedule(problem, plan, constants))
@@ -141,6 +146,19 @@ def test_the_choice_is_the_same_every_time() -> None:
     assert try_schedule(nest, ICELAKE, constants) == try_schedule(nest, ICELAKE, constants)
 
 
+def test_the_choice_is_the_plan_with_fewest_cycles() -> None:
+    nest = plain_nest(matrix_product(60, 60, 60))
+    assert nest is not None
+    constants = frozenset(buffer.name for buffer in nest.reads[1:])
+    ranked = rank_plans(nest, ICELAKE, constants)
+    assert ranked is not None
+    cycles = ranked.terms.cycles
+    assert list(cycles) == sorted(plan_terms(ranked.problem, ICELAKE, every_plan(ranked.problem, ICELAKE)).cycles)
+    assert predicted_cycles(nest, ICELAKE, constants) == cycles[0]
+    chosen = build_schedule(ranked.problem, ranked.plans[0], constants)
+    assert try_schedule(nest, ICELAKE, constants) == chosen == schedules(nest, ICELAKE, constants)[0]
+
+
 def test_tiles_fill_the_registers_of_a_large_product() -> None:
     nest = plain_nest(matrix_product(480, 480, 480))
     assert nest is not None
@@ -156,30 +174,13 @@ def test_tiles_fill_the_registers_of_a_large_product() -> None:
     assert 20 <= tall * wide / 16 <= 28
 
 
-@pytest.mark.parametrize(
-    ("rows", "vectors", "cycles"), [(14, 2, 16.5), (6, 4, 12.5), (1, 1, 4.5), (2, 9, 11.5), (23, 1, 24.5)]
-)
-def test_cycles_of_a_tile(rows: int, vectors: int, cycles: float) -> None:
-    """Two multiply-adds and one load a cycle; a chain of multiply-adds takes four, and the loop half a cycle."""
-    assert tile_cycles(ICELAKE, rows, vectors, TileLoads(1, 1, 0)) == pytest.approx(cycles, abs=0.05)
-
-
-def test_rows_a_page_apart_push_each_other_out() -> None:
-    assert missed_rows(ICELAKE, 6, 4096) == 0
-    assert missed_rows(ICELAKE, 13, 4096) == 13
-    assert missed_rows(ICELAKE, 12, 2048) == 0
-    assert missed_rows(ICELAKE, 12, 4096 + 64) == 0
-
-
 def test_sums_in_blocks_are_part_of_the_space() -> None:
     """A convolution of 512 channels: the weights of a tile do not fit the first cache."""
     nest = plain_nest(convolution(512, 64, (9, 9), (3, 3), 1, 1, 1))
     assert nest is not None
-    constants = frozenset(buffer.name for buffer in nest.reads[1:])
-    contraction = try_contraction(nest)
-    problem = try_problem(contraction, ICELAKE, constants) if contraction else None
+    problem = find_problem(nest, ICELAKE, frozenset(buffer.name for buffer in nest.reads[1:]))
     assert problem is not None
-    assert any(plan.sum_block for plan in plans(problem, ICELAKE))
+    assert every_plan(problem, ICELAKE).sum_block.any()
 
 
 def test_cores_do_not_stay_idle() -> None:

@@ -1,0 +1,171 @@
+"""What plans should cost: what their tiles take, what these wait for the caches, and cores that stay idle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import prod
+
+import numpy as np
+
+from foretell.ir.tensor_expr import Load
+from foretell.loops.fetch_slabs import SLABS_SHARE
+from foretell.search.contraction import Problem, is_batch, uses
+from foretell.search.near_memory import (
+    KEPT_SHARE,
+    WAY_BYTES,
+    Amounts,
+    Counts,
+    Flags,
+    cycles_from,
+    second_cache_bytes,
+)
+from foretell.search.plans import Plans, block_points, copies_made, is_scattered
+from foretell.search.tiles import covering_cycles
+from foretell.target.hardware_spec import HardwareSpec
+
+PARTIAL_CYCLES = 15.0
+"""What it costs to put a vector of partial sums aside and take it up again; measured on Ice Lake."""
+SCATTER_CYCLES = 8.0
+"""What a step of the sum waits for vectors that lie apart: for their lines, and their pages; measured on Ice Lake."""
+COPY_CYCLES = 2.0
+"""What it takes to copy a vector."""
+PIECE_CYCLES = 30.0
+"""What it takes to begin a piece of a row of a large result, if the rows of a tile lie on different pages."""
+NEAR_PIECES = 0.25
+"""The part of a line at the end of a piece that is fetched again although it was read just before."""
+OVERLAP_LOSS = 0.2
+"""The part of computing, or of waiting for memory, that the longer of the two does not hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTerms:
+    """What plans spend cycles on, all batches together, and how well cores share it; one number for each plan."""
+
+    tiles: Amounts
+    """Multiply-adds, loads and chains of the tiles."""
+    partial_sums: Amounts
+    """Putting sums aside and taking them up again."""
+    copies: Amounts
+    """Copying an operand that lies apart, or going without."""
+    pieces: Amounts
+    """Beginning pieces of rows of a large result."""
+    slabs: Amounts
+    """Reading the operand in vectors from the caches."""
+    rows: Amounts
+    """Reading the operand in rows."""
+    others: Amounts
+    """Reading and writing what serves one tile only."""
+    waiting: Amounts
+    """For slabs that nobody fetched in time."""
+    idle: Amounts
+    """The time of all cores over what they have to do: 1 if none is idle."""
+
+    @property
+    def compute(self) -> Amounts:
+        return self.tiles + self.partial_sums + self.copies + self.pieces
+
+    @property
+    def memory(self) -> Amounts:
+        return self.slabs + self.rows + self.others
+
+    @property
+    def cycles(self) -> Amounts:
+        """Of all cores together."""
+        compute, memory = self.compute, self.memory
+        overlapped = np.maximum(compute, memory) + OVERLAP_LOSS * np.minimum(compute, memory)
+        return (overlapped + self.waiting) * self.idle
+
+    def take(self, numbers: Counts | Flags | int) -> PlanTerms:
+        """Those of some plans, in the order asked for."""
+        return PlanTerms(*(np.asarray(getattr(self, field.name)[numbers]) for field in fields(self)))
+
+
+def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
+    """The terms of plans for a nest."""
+    operands, batch, points = problem.operands, problem.batch, problem.points
+    others = points // problem.row_count
+    tiles_wide, tiles_tall = -(-problem.vector.extent // plans.width), -(-problem.row_count // plans.rows)
+    row_tiles = others * tiles_tall
+    tiles = tiles_wide * row_tiles
+    slabs = tiles_wide * _spread(problem, operands.vector_loads)
+    row_parts = tiles_tall * _spread(problem, operands.row_loads)
+    slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
+    block = np.minimum(points, block_points(problem, plans.rows, plans.block))
+    block_bytes, blocks = operands.row_bytes * block / points, points / block
+    part = _summed_part(problem, plans)
+    # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
+    slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
+    slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
+    rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
+    slabs_held = np.where(2 * part * slab > spec.caches[0].size_bytes, 2, 1)
+    rows_again = cycles_from(spec, tile_bytes, part * (block_bytes + slabs_held * slab))
+    # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
+    firsts = np.maximum(slabs, blocks * tiles_wide)
+    is_fetched = (2 * part * slab <= SLABS_SHARE * second_cache_bytes(spec)) & (tiles > firsts)
+    waiting = np.where(is_fetched, 0.0, firsts * slab_first)
+    tasks = task_count(problem, plans)
+    return PlanTerms(
+        tiles=batch * _tile_cycles(problem, spec, plans),
+        partial_sums=batch * (PARTIAL_CYCLES * (1 / part - 1) * points * problem.vector.extent / problem.lanes),
+        copies=batch * _copy_cycles(problem, spec, plans, tiles),
+        pieces=batch * _piece_cycles(problem, spec, tiles_wide),
+        slabs=batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
+        rows=batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
+        others=batch * _other_cycles(problem, spec, plans, block),
+        waiting=batch * waiting,
+        idle=spec.cores * -(-tasks // spec.cores) / tasks,
+    )
+
+
+def _tile_cycles(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
+    rows, width, lanes = problem.row_count, problem.vector.extent, problem.lanes
+    step = covering_cycles(spec, plans.rows, plans.width, rows, width, lanes, problem.loads)
+    return problem.contraction.reduced * (problem.points // rows) * step
+
+
+def _summed_part(problem: Problem, plans: Plans) -> Amounts:
+    """The part of the sum that all tiles of a block go through before the next part."""
+    if not problem.reductions:
+        return np.ones(len(plans))
+    return np.where(plans.sum_block > 0, plans.sum_block / problem.reductions[-1].extent, 1.0)
+
+
+def _copy_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, tiles: Counts) -> Amounts:
+    """Vectors that lie apart are waited for once where they are copied, and by every tile where they are not."""
+    steps = copies_made(problem, plans.width) * problem.contraction.reduced
+    vectors = -(-plans.width // problem.lanes)
+    each = np.where(is_scattered(problem, spec, plans.width), tiles * problem.contraction.reduced * SCATTER_CYCLES, 0.0)
+    return np.where(plans.copies, steps * (SCATTER_CYCLES + COPY_CYCLES * vectors), each)
+
+
+def _piece_cycles(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts:
+    result_bytes = problem.batch * problem.points * problem.vector.extent * problem.contraction.bits // 8
+    is_far = problem.row_gap_bytes >= WAY_BYTES and result_bytes > KEPT_SHARE * second_cache_bytes(spec)
+    return tiles_wide.astype(np.float64) * (PIECE_CYCLES * problem.points if is_far else 0.0)
+
+
+def _other_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, block: Counts) -> Amounts:
+    """What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece."""
+    size_bytes, width_bytes = problem.operands.other_bytes, plans.width * problem.contraction.bits // 8
+    is_near = size_bytes * block / problem.points <= KEPT_SHARE * second_cache_bytes(spec)
+    read_again = np.where(is_near, NEAR_PIECES, 1.0) * spec.caches[0].line_bytes / width_bytes
+    in_pieces = np.where(plans.width < problem.vector.extent, 1.0 + read_again, 1.0)
+    return cycles_from(spec, in_pieces * size_bytes, size_bytes * problem.batch)
+
+
+def task_count(problem: Problem, plans: Plans) -> Counts:
+    """Pieces that threads can share: tiles, unless a tail or partial sums keep some of their loops together."""
+    others, rows = prod(loop.extent for loop in problem.others), problem.row_count
+    whole = np.where(rows % plans.rows == 0, rows // plans.rows, 1)
+    in_blocks = others * rows // block_points(problem, plans.rows, plans.block)
+    even = np.where(plans.sum_block > 0, in_blocks, others * whole)
+    has_tail = problem.vector.extent % plans.width > 0
+    wide = -(-problem.vector.extent // plans.width)
+    found = wide * np.where(has_tail, np.where(plans.block > 0, others, problem.batch), even)
+    return np.where(plans.copies, problem.batch * copies_made(problem, plans.width), found)
+
+
+def _spread(problem: Problem, loads: tuple[Load, ...]) -> int:
+    """Iterations of the other loops of a batch in each of which operands are read elsewhere."""
+    others = [loop for loop in problem.others if not is_batch(problem.contraction, loop)]
+    return prod(loop.extent for loop in others if any(uses(load, loop) for load in loads))

@@ -1,0 +1,76 @@
+"""What plans cost: each by itself, and against what can be counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell.graph.nodes import Graph
+from foretell.search.contraction import Problem
+from foretell.search.plan_terms import PlanTerms, plan_terms, task_count
+from foretell.search.plans import every_plan
+from foretell.target.hardware_spec import HardwareSpec
+from tests.search.test_schedule_contraction import ICELAKE, SPECS, find_problem, graphs, matrix_product, plain_nest
+
+
+def problem_of(graph: Graph, spec: HardwareSpec) -> Problem | None:
+    return find_problem(plain_nest(graph), spec, frozenset(value.name for value in graph.constants))
+
+
+@settings(max_examples=60)
+@given(graphs(), st.sampled_from(SPECS), st.data())
+def test_a_plan_costs_the_same_by_itself(graph: Graph, spec: HardwareSpec, data: st.DataObject) -> None:
+    problem = problem_of(graph, spec)
+    if problem is None:
+        return
+    plans = every_plan(problem, spec)
+    number = data.draw(st.integers(0, len(plans) - 1))
+    together, alone = plan_terms(problem, spec, plans), plan_terms(problem, spec, plans.take(np.array([number])))
+    for field in fields(PlanTerms):
+        every, (single,) = getattr(together, field.name), getattr(alone, field.name)
+        assert every[number] == single and len(every) == len(plans) and np.isfinite(every).all()
+
+
+@settings(max_examples=60)
+@given(graphs(), st.sampled_from(SPECS))
+def test_plans_are_distinct_and_divide_loops(graph: Graph, spec: HardwareSpec) -> None:
+    problem = problem_of(graph, spec)
+    if problem is None:
+        return
+    plans = every_plan(problem, spec)
+    each = [plans[number] for number in range(len(plans))]
+    assert len(set(each)) == len(each)
+    extents = {loop.name: loop.extent for loop in problem.others}
+    for plan in each:
+        if problem.rows is not None:
+            extents[f"{problem.rows.name}.o"] = problem.row_count // plan.shape.rows
+        assert plan.block_loop is None or extents[plan.block_loop] % plan.block == 0
+        assert plan.sum_block == 0 or problem.reductions[-1].extent % plan.sum_block == 0
+
+
+@settings(max_examples=60)
+@given(graphs())
+def test_there_is_at_least_the_work(graph: Graph) -> None:
+    """Every multiply-add passes a port, and no core has less than its share."""
+    problem = problem_of(graph, ICELAKE)
+    if problem is None:
+        return
+    plans = every_plan(problem, ICELAKE)
+    terms = plan_terms(problem, ICELAKE, plans)
+    vectors = problem.contraction.points / problem.lanes
+    assert (terms.tiles >= vectors / ICELAKE.fma_ports * (1 - 1e-9)).all()
+    assert (terms.idle >= 1).all() and (terms.cycles >= np.maximum(terms.compute, terms.memory)).all()
+    assert (terms.partial_sums > 0).tolist() == (plans.sum_block > 0).tolist()
+    assert plan_terms(problem, replace(ICELAKE, cores=1), plans).idle.max() == 1
+
+
+def test_tasks_are_tiles() -> None:
+    problem = problem_of(matrix_product(24, 64, 30), ICELAKE)
+    assert problem is not None and (problem.row_count, problem.vector.extent) == (24, 64)
+    plans = every_plan(problem, ICELAKE)
+    is_even = (plans.sum_block == 0) & ~plans.copies & (24 % plans.rows == 0) & (64 % plans.width == 0)
+    even = plans.take(is_even)
+    assert task_count(problem, even).tolist() == (24 // even.rows * (64 // even.width)).tolist()

@@ -1,0 +1,62 @@
+"""Tiles of registers: which there are, and what they cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.search.contraction import TileLoads, Window
+from foretell.search.near_memory import cycles_from, missed_rows
+from foretell.search.tiles import covering_cycles, tile_cycles, tile_shapes
+from foretell.target.resolve import resolve_target
+
+ICELAKE = resolve_target("icelake-server").spec
+LOADS = (TileLoads(1, 1, 0), TileLoads(1, 2.5, 0, 4096), TileLoads(0, 1, 1, 0, Window(9, 3, 1, 0)))
+
+
+@given(st.integers(1, 40), st.integers(1, 300), st.sampled_from([1, 4, 8, 16]))
+def test_tiles_fit_registers_and_output(rows: int, width: int, lanes: int) -> None:
+    tall, wide = tile_shapes(ICELAKE, rows, width, lanes)
+    shapes = list(zip(tall.tolist(), wide.tolist(), strict=True))
+    assert len(set(shapes)) == len(shapes) and (1, min(lanes, width)) in shapes
+    for count, each in shapes:
+        assert count <= rows and each <= width and (width % each == 0 or each % lanes == 0)
+        assert (count + 1) * -(-each // lanes) < ICELAKE.vector_registers
+
+
+@given(st.integers(1, 60), st.integers(1, 300), st.sampled_from(LOADS), st.data())
+def test_tiles_and_tails_cover_the_output(rows: int, width: int, loads: TileLoads, data: st.DataObject) -> None:
+    tall, wide = tile_shapes(ICELAKE, rows, width, 16)
+    number = data.draw(st.integers(0, len(tall) - 1))
+    expected = sum(
+        tile_cycles(ICELAKE, np.array([min(tall[number], rows - row)]), np.array([-(-lanes // 16)]), loads)[0]
+        for row in range(0, rows, int(tall[number]))
+        for lanes in (min(wide[number], width - lane) for lane in range(0, width, int(wide[number])))
+    )
+    assert covering_cycles(ICELAKE, tall, wide, rows, width, 16, loads)[number] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "cycles"), [(14, 2, 16.5), (6, 4, 12.5), (1, 1, 4.5), (2, 9, 11.5), (23, 1, 24.5)]
+)
+def test_cycles_of_a_tile(rows: int, vectors: int, cycles: float) -> None:
+    """Two multiply-adds and one load a cycle; a chain of multiply-adds takes four, and the loop half a cycle."""
+    (found,) = tile_cycles(ICELAKE, np.array([rows]), np.array([vectors]), TileLoads(1, 1, 0))
+    assert found == pytest.approx(cycles, abs=0.05)
+
+
+def test_rows_a_page_apart_push_each_other_out() -> None:
+    assert missed_rows(ICELAKE, np.array([6, 13]), 4096).tolist() == [0, 13]
+    assert missed_rows(ICELAKE, np.array([12]), 2048).tolist() == [0]
+    assert missed_rows(ICELAKE, np.array([12]), 4096 + 64).tolist() == [0]
+
+
+@given(st.floats(1, 1e9), st.floats(0, 1e9))
+def test_what_was_read_last_is_nearest(size: float, between: float) -> None:
+    shares = [0.6, *(0.75 for _ in ICELAKE.caches[1:])]
+    level = next((n for n, c in enumerate(ICELAKE.caches) if between <= shares[n] * c.size_bytes), len(shares))
+    rates = [np.inf, *(cache.bandwidth_bytes_per_cycle for cache in ICELAKE.caches[1:])]
+    rates.append(ICELAKE.dram_core_bandwidth_bytes_per_s / ICELAKE.frequency_hz)
+    assert cycles_from(ICELAKE, size, between) == pytest.approx(size / rates[level], rel=1e-9)
