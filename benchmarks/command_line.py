@@ -12,6 +12,8 @@ from benchmarks.suites import SUITES
 PAGE = "page"
 """In place of a suite: write the page from stored results."""
 PYTHON = "run a peer in an environment of its own, by that environment's interpreter"
+FORETELL = "foretell"
+"""In place of a suite: judge predictions."""
 FAIL_IF = (
     "exit code 1 if a ratio of foretell is lower than the baseline's by more than this (5%% by default) and their "
     "intervals do not overlap"
@@ -50,6 +52,7 @@ def _description() -> str:
     suites = "\n".join(f"  {name:9}{suite.about}" for name, suite in SUITES.items())
     return (
         f"Race foretell against the engines that users would pick instead.\n\nsuites:\n{suites}\n\n"
+        f"{FORETELL} instead of suites compares predicted with measured times of schedules ({FORETELL} --help).\n"
         f"{PAGE} [FILE ...] instead of suites writes docs/benchmarks.md from stored results."
     )
 

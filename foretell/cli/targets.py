@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
@@ -59,7 +59,9 @@ def _row(name: str, spec: HardwareSpec) -> tuple[object, ...]:
 
 def numbers_table(target: Target) -> Table:
     """Every number of one CPU."""
-    numbers = {name: value for name, value in target.spec.to_json().items() if name not in ("caches", "features")}
+    own = ("caches", "features", "coefficients")
+    numbers = {name: value for name, value in target.spec.to_json().items() if name not in own}
+    coefficients = [(f"coefficient of {name}", value) for name, value in asdict(target.spec.coefficients).items()]
     caches = [
         (
             f"cache {index + 1}",
@@ -68,6 +70,5 @@ def numbers_table(target: Target) -> Table:
         )
         for index, level in enumerate(target.spec.caches)
     ]
-    return table(
-        "", "", rows=[("resolved", target.resolved), *((name, value) for name, value in numbers.items()), *caches]
-    )
+    rows = [("resolved", target.resolved), *((name, value) for name, value in numbers.items()), *caches, *coefficients]
+    return table("", "", rows=rows)

@@ -21,8 +21,11 @@ REJECTED = 3
 """Other tiles that are told about."""
 REASONS = {
     "tiles": "its tiles take longer",
+    "steps": "its tiles are smaller, and loops around them run more often",
+    "conflicts": "rows push each other out of the first cache",
     "partial_sums": "sums are put aside more often",
-    "copies": "an operand lies apart",
+    "scattered": "an operand lies apart",
+    "copies": "an operand is copied more often",
     "pieces": "rows of the result begin more often",
     "slabs": "the operand in vectors is read more often",
     "rows": "the operand in rows is read more often",

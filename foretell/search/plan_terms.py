@@ -17,24 +17,19 @@ from foretell.search.near_memory import (
     Counts,
     Flags,
     cycles_from,
+    missed_rows,
     second_cache_bytes,
 )
 from foretell.search.plans import Plans, block_points, copies_made, is_scattered
-from foretell.search.tiles import covering_cycles
+from foretell.search.tiles import covered, overlapped, tile_cycles
 from foretell.target.hardware_spec import HardwareSpec
 
-PARTIAL_CYCLES = 15.0
-"""What it costs to put a vector of partial sums aside and take it up again; measured on Ice Lake."""
-SCATTER_CYCLES = 8.0
-"""What a step of the sum waits for vectors that lie apart: for their lines, and their pages; measured on Ice Lake."""
-COPY_CYCLES = 2.0
-"""What it takes to copy a vector."""
-PIECE_CYCLES = 30.0
-"""What it takes to begin a piece of a row of a large result, if the rows of a tile lie on different pages."""
 NEAR_PIECES = 0.25
 """The part of a line at the end of a piece that is fetched again although it was read just before."""
-OVERLAP_LOSS = 0.2
-"""The part of computing, or of waiting for memory, that the longer of the two does not hide."""
+
+COMPUTE = ("tiles", "steps", "conflicts", "partial_sums", "scattered", "copies", "pieces")
+"""Terms that go on beside those of `MEMORY`."""
+MEMORY = ("slabs", "rows", "others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +38,16 @@ class PlanTerms:
 
     tiles: Amounts
     """Multiply-adds, loads and chains of the tiles."""
+    steps: Amounts
+    """What steps of the sum lose to their loop."""
+    conflicts: Amounts
+    """Rows that push each other out of the first cache."""
     partial_sums: Amounts
     """Putting sums aside and taking them up again."""
+    scattered: Amounts
+    """Reading vectors that lie apart."""
     copies: Amounts
-    """Copying an operand that lies apart, or going without."""
+    """Copying them side by side."""
     pieces: Amounts
     """Beginning pieces of rows of a large result."""
     slabs: Amounts
@@ -62,18 +63,19 @@ class PlanTerms:
 
     @property
     def compute(self) -> Amounts:
-        return self.tiles + self.partial_sums + self.copies + self.pieces
+        return self._sum(COMPUTE)
 
     @property
     def memory(self) -> Amounts:
-        return self.slabs + self.rows + self.others
+        return self._sum(MEMORY)
 
     @property
     def cycles(self) -> Amounts:
         """Of all cores together."""
-        compute, memory = self.compute, self.memory
-        overlapped = np.maximum(compute, memory) + OVERLAP_LOSS * np.minimum(compute, memory)
-        return (overlapped + self.waiting) * self.idle
+        return (overlapped(self.compute, self.memory) + self.waiting) * self.idle
+
+    def _sum(self, names: tuple[str, ...]) -> Amounts:
+        return np.sum([getattr(self, name) for name in names], axis=0)
 
     def take(self, numbers: Counts | Flags | int) -> PlanTerms:
         """Those of some plans, in the order asked for."""
@@ -81,12 +83,11 @@ class PlanTerms:
 
 
 def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
-    """The terms of plans for a nest."""
-    operands, batch, points = problem.operands, problem.batch, problem.points
+    """The terms of plans for a nest: what there is of each, times the target's coefficient."""
+    operands, weights, points = problem.operands, spec.coefficients, problem.points
     others = points // problem.row_count
     tiles_wide, tiles_tall = -(-problem.vector.extent // plans.width), -(-problem.row_count // plans.rows)
-    row_tiles = others * tiles_tall
-    tiles = tiles_wide * row_tiles
+    tiles = tiles_wide * others * tiles_tall
     slabs = tiles_wide * _spread(problem, operands.vector_loads)
     row_parts = tiles_tall * _spread(problem, operands.row_loads)
     slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
@@ -103,24 +104,42 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     firsts = np.maximum(slabs, blocks * tiles_wide)
     is_fetched = (2 * part * slab <= SLABS_SHARE * second_cache_bytes(spec)) & (tiles > firsts)
     waiting = np.where(is_fetched, 0.0, firsts * slab_first)
-    tasks = task_count(problem, plans)
+    batch, steps, tasks = problem.batch, problem.contraction.reduced * problem.batch, task_count(problem, plans)
     return PlanTerms(
-        tiles=batch * _tile_cycles(problem, spec, plans),
-        partial_sums=batch * (PARTIAL_CYCLES * (1 / part - 1) * points * problem.vector.extent / problem.lanes),
-        copies=batch * _copy_cycles(problem, spec, plans, tiles),
-        pieces=batch * _piece_cycles(problem, spec, tiles_wide),
-        slabs=batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
-        rows=batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
-        others=batch * _other_cycles(problem, spec, plans, block),
-        waiting=batch * waiting,
+        tiles=weights.tiles * steps * others * _tile_cycles(problem, spec, plans),
+        steps=weights.steps * steps * np.where(problem.loads.window is None, tiles, 0.0),
+        conflicts=weights.conflicts * steps * others * _missed_rows(problem, spec, plans),
+        partial_sums=weights.partial_sums * batch * (1 / part - 1) * points * problem.vector.extent / problem.lanes,
+        scattered=weights.scattered * steps * _scattered_reads(problem, spec, plans, tiles),
+        copies=weights.copies * steps * _copied_vectors(problem, plans),
+        pieces=weights.pieces * batch * points * _pieces(problem, spec, tiles_wide),
+        slabs=weights.slabs * batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
+        rows=weights.rows * batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
+        others=weights.others * batch * _other_cycles(problem, spec, plans, block),
+        waiting=weights.waiting * batch * waiting,
         idle=spec.cores * -(-tasks // spec.cores) / tasks,
     )
 
 
 def _tile_cycles(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
-    rows, width, lanes = problem.row_count, problem.vector.extent, problem.lanes
-    step = covering_cycles(spec, plans.rows, plans.width, rows, width, lanes, problem.loads)
-    return problem.contraction.reduced * (problem.points // rows) * step
+    """Of one step of the sum, for all rows and vectors."""
+
+    def each(rows: Counts, width: Counts) -> Amounts:
+        return tile_cycles(spec, rows, width, problem.lanes, problem.loads)
+
+    return covered(plans.rows, plans.width, problem.row_count, problem.vector.extent, each)
+
+
+def _missed_rows(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
+    """Rows that a step of the sum does not find in the first cache; what is written out at once has no other step."""
+    loads = problem.loads
+    if loads.window is not None or not loads.by_row:
+        return np.zeros(len(plans))
+
+    def each(rows: Counts, _: Counts) -> Counts:
+        return missed_rows(spec, rows, loads.row_bytes)
+
+    return loads.by_row * covered(plans.rows, plans.width, problem.row_count, problem.vector.extent, each)
 
 
 def _summed_part(problem: Problem, plans: Plans) -> Amounts:
@@ -130,18 +149,22 @@ def _summed_part(problem: Problem, plans: Plans) -> Amounts:
     return np.where(plans.sum_block > 0, plans.sum_block / problem.reductions[-1].extent, 1.0)
 
 
-def _copy_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, tiles: Counts) -> Amounts:
-    """Vectors that lie apart are waited for once where they are copied, and by every tile where they are not."""
-    steps = copies_made(problem, plans.width) * problem.contraction.reduced
+def _scattered_reads(problem: Problem, spec: HardwareSpec, plans: Plans, tiles: Counts) -> Amounts:
+    """Reads of vectors that lie apart, in each step: once where they are copied, by every tile where they are not."""
+    by_tiles = np.where(is_scattered(problem, spec, plans.width), tiles, 0.0)
+    return np.where(plans.copies, copies_made(problem, plans.width), by_tiles)
+
+
+def _copied_vectors(problem: Problem, plans: Plans) -> Amounts:
     vectors = -(-plans.width // problem.lanes)
-    each = np.where(is_scattered(problem, spec, plans.width), tiles * problem.contraction.reduced * SCATTER_CYCLES, 0.0)
-    return np.where(plans.copies, steps * (SCATTER_CYCLES + COPY_CYCLES * vectors), each)
+    return np.where(plans.copies, copies_made(problem, plans.width) * vectors, 0.0)
 
 
-def _piece_cycles(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts:
+def _pieces(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts:
+    """Pieces of each row of a result that have to be begun: of a large one whose rows lie on different pages."""
     result_bytes = problem.batch * problem.points * problem.vector.extent * problem.contraction.bits // 8
     is_far = problem.row_gap_bytes >= WAY_BYTES and result_bytes > KEPT_SHARE * second_cache_bytes(spec)
-    return tiles_wide.astype(np.float64) * (PIECE_CYCLES * problem.points if is_far else 0.0)
+    return np.where(is_far, tiles_wide, 0.0)
 
 
 def _other_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, block: Counts) -> Amounts:

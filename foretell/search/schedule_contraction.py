@@ -82,20 +82,18 @@ def rank_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) ->
 
 def schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> list[Schedule]:
     """Every schedule of the space, those predicted to be fastest first; none if no axis of the output suits vectors."""
-    return list(predicted_schedules(kernel, spec, constants))
+    ranked = rank_plans(kernel, spec, constants)
+    return [] if ranked is None else list(distinct_schedules(ranked, constants))
 
 
-def predicted_schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> dict[Schedule, float]:
-    """The same, and the seconds that each should take on all cores.
+def distinct_schedules(ranked: RankedPlans, constants: frozenset[str]) -> dict[Schedule, int]:
+    """Every schedule, and the number of the first plan for it.
 
     Plans that differ in what makes no difference to the steps count once.
     """
-    ranked = rank_plans(kernel, spec, constants)
-    found: dict[Schedule, float] = {}
-    if ranked is not None:
-        for number, cycles in enumerate(ranked.terms.cycles):
-            schedule = build_schedule(ranked.problem, ranked.plans[number], constants)
-            found.setdefault(schedule, float(cycles) * spec.cycle_s / spec.cores)
+    found: dict[Schedule, int] = {}
+    for number in range(len(ranked.plans)):
+        found.setdefault(build_schedule(ranked.problem, ranked.plans[number], constants), number)
     return found
 
 

@@ -1,25 +1,25 @@
-"""Tiles of registers, and what a step of a sum costs in them.
+"""Tiles of registers, and what a step of a sum takes in them: many tiles at once.
 
-That is the greatest of three: multiply-adds against their ports, loads against theirs, and the chain through one
-accumulator. All functions take many tiles at once.
+Multiply-adds and loads go on beside each other, each on ports of their own; the chain through one accumulator may take
+longer than both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from foretell.search.contraction import TileLoads, Window
-from foretell.search.near_memory import Amounts, Counts, missed_rows
+from foretell.search.near_memory import Amounts, Counts
 from foretell.target.hardware_spec import HardwareSpec
 
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 STRADDLING_LOADS = 1.5
 """What a vector counts as that begins anywhere in a line."""
-STEP_CYCLES = 0.5
-"""What a step of the sum loses to its loop, whatever the tile: large ones lose less."""
-CONFLICT_CYCLES = 0.3
-"""What a step of the sum waits for each row that was pushed out of the first cache; measured on Ice Lake."""
+OVERLAP_LOSS = 0.2
+"""The part of computing, or of loading, that the longer of the two does not hide."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 
@@ -38,29 +38,33 @@ def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> tuple[
     return tall[order], wide[order]
 
 
-def covering_cycles(
-    spec: HardwareSpec, tall: Counts, wide: Counts, rows: int, width: int, lanes: int, loads: TileLoads
+def covered(
+    tall: Counts, wide: Counts, rows: int, width: int, each: Callable[[Counts, Counts], Amounts | Counts]
 ) -> Amounts:
-    """Cycles per step of the reduction to cover the whole output with each tile: full tiles and tails."""
+    """The sum of what each tile of the output has, by its rows and width: full tiles and tails."""
     total = np.zeros(len(tall))
     for count, row_part in ((rows // tall, tall), (rows % tall > 0, rows % tall)):
         for times, lane_part in ((width // wide, wide), (width % wide > 0, width % wide)):
-            total += count * times * tile_cycles(spec, row_part, -(-lane_part // lanes), loads)
+            total += count * times * each(row_part, lane_part)
     return total
 
 
-def tile_cycles(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: TileLoads) -> Amounts:
-    """Cycles of one step of the reduction."""
+def tile_cycles(spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loads: TileLoads) -> Amounts:
+    """Cycles that one step of the reduction takes at least.
+
+    A whole vector may take longer to load than half of one, and an element for all of its lanes as long as a vector.
+    """
+    vectors = -(-width // lanes)
+    computing = rows * vectors / spec.fma_ports
     if loads.window is not None:
-        return _window_cycles(spec, rows, vectors, loads, loads.window)
+        return overlapped(computing, _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle)
     count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
-    bound = np.maximum(rows * vectors / spec.fma_ports, count / spec.loads_per_cycle)
-    cycles = np.maximum(bound, float(spec.fma_latency_cycles)) + STEP_CYCLES
-    return cycles + loads.by_row * missed_rows(spec, rows, loads.row_bytes) * CONFLICT_CYCLES
+    per_cycle = np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
+    return np.maximum(overlapped(computing, count / per_cycle), float(spec.fma_latency_cycles))
 
 
-def _window_cycles(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: TileLoads, window: Window) -> Amounts:
-    """Cycles of one step of a sum that is written out: rows share what they load as long as registers hold it.
+def _window_loads(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: TileLoads, window: Window) -> Amounts:
+    """Loads of one step of a sum that is written out: rows share what they load as long as registers hold it.
 
     The operands that all rows share stay in registers too, and one tile overlaps with the next: no chain is waited for.
     """
@@ -68,5 +72,9 @@ def _window_cycles(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: Til
     carried = vectors * (rows - 1) * window.points // window.length
     is_held = rows * vectors + window.points * shared + carried <= spec.vector_registers
     distinct = np.where(is_held, window.distinct(rows) / window.length, rows)
-    count = STRADDLING_LOADS * loads.by_both * distinct * vectors + np.where(is_held, 0.0, shared)
-    return np.maximum(rows * vectors / spec.fma_ports, count / spec.loads_per_cycle)
+    return STRADDLING_LOADS * loads.by_both * distinct * vectors + np.where(is_held, 0.0, shared)
+
+
+def overlapped(one: Amounts, other: Amounts) -> Amounts:
+    """The time of two that go on beside each other."""
+    return np.maximum(one, other) + OVERLAP_LOSS * np.minimum(one, other)

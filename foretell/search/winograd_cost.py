@@ -10,7 +10,7 @@ from foretell.graph.ops.winograd import transform_additions
 from foretell.graph.rewrites.use_winograd import Convolution
 from foretell.search.contraction import TileLoads
 from foretell.search.near_memory import Amounts, cycles_from
-from foretell.search.tiles import covering_cycles, tile_shapes
+from foretell.search.tiles import covered, tile_cycles, tile_shapes
 from foretell.target.hardware_spec import HardwareSpec
 
 TILES = (2, 3, 4, 5, 6)
@@ -122,4 +122,7 @@ def _seconds(spec: HardwareSpec, cycles: float | Amounts) -> float:
 def _fastest_step(spec: HardwareSpec, rows: int, width: int) -> float:
     """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best."""
     lanes, loads = spec.vector_lanes(8 * FLOAT_BYTES), TileLoads(1, 1, 0)
-    return float(covering_cycles(spec, *tile_shapes(spec, rows, width, lanes), rows, width, lanes, loads).min())
+    tall, wide = tile_shapes(spec, rows, width, lanes)
+    cycles = covered(tall, wide, rows, width, lambda rows, width: tile_cycles(spec, rows, width, lanes, loads))
+    tiles = -(-rows // tall) * -(-width // wide)
+    return float((spec.coefficients.tiles * cycles + spec.coefficients.steps * tiles).min())

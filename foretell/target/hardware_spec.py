@@ -22,6 +22,39 @@ class CacheLevel:
 
 
 @dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Cycles that a unit of each term of a plan takes (`search/plan_terms.py`), as fitted to measured schedules.
+
+    `python -m benchmarks.fit` finds them. A CPU that nobody has fitted has those of the one that was.
+    """
+
+    tiles: float = 1.0
+    """Of a cycle that multiply-adds, loads and chains need at least."""
+    steps: float = 0.5
+    """Of a step of the sum, whatever the tile: large ones lose less."""
+    conflicts: float = 0.3
+    """Of a row that was pushed out of the first cache, each step."""
+    partial_sums: float = 15.0
+    """Of putting a vector of partial sums aside and taking it up again."""
+    scattered: float = 8.0
+    """Of a step of the sum whose vectors lie apart: for their lines, and their pages."""
+    copies: float = 2.0
+    """Of copying a vector."""
+    pieces: float = 30.0
+    """Of beginning a piece of a row of a large result, if the rows of a tile lie on different pages."""
+    slabs: float = 1.0
+    """Of a cycle that the operand in vectors needs from the caches at least."""
+    rows: float = 1.0
+    """The same of the operand in rows."""
+    others: float = 1.0
+    """The same of what serves one tile only."""
+    waiting: float = 1.0
+    """The same of what nobody fetched in time."""
+    uncertainty: float = 2.0
+    """A plan takes between the prediction over this and the prediction times this, four times in five."""
+
+
+@dataclass(frozen=True, slots=True)
 class HardwareSpec:
     """The numbers of one CPU. "Vector" means the full width that code is generated for, `vector_bytes`."""
 
@@ -56,6 +89,7 @@ class HardwareSpec:
     """One core alone."""
     barrier_cost_s: float
     """Waking all cores for a parallel loop and joining them, while their threads still spin."""
+    coefficients: Coefficients = Coefficients()
 
     @property
     def architecture(self) -> str:

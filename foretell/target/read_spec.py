@@ -1,15 +1,17 @@
 """A spec file (TOML) -> `HardwareSpec`, and the CPUs that come with the package.
 
-Its keys are the fields of `HardwareSpec` and `CacheLevel`, all required; `aliases` may list other names.
+Its keys are the fields of `HardwareSpec` and `CacheLevel`, all required; `aliases` may list other names, and a table
+`[coefficients]` has those of `Coefficients` that were fitted.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cache
 from importlib import resources
 
 from foretell.target.features import KERNEL_NAMES
-from foretell.target.hardware_spec import ARCHITECTURES, CacheLevel, HardwareSpec
+from foretell.target.hardware_spec import ARCHITECTURES, CacheLevel, Coefficients, HardwareSpec
 from foretell.target.toml_table import TomlTable, parse_table, unreadable
 
 VECTOR_BYTES = (0, 16, 32, 64)
@@ -38,6 +40,7 @@ def read_spec(text: str, where: str) -> HardwareSpec:
         dram_bandwidth_bytes_per_s=table.number("dram_bandwidth_bytes_per_s"),
         dram_core_bandwidth_bytes_per_s=table.number("dram_core_bandwidth_bytes_per_s"),
         barrier_cost_s=table.number("barrier_cost_s"),
+        coefficients=_read_coefficients(table.table("coefficients", default={})),
     )
     table.check_empty()
     _check_instruction_set(spec, where)
@@ -72,6 +75,13 @@ def _read_cache(table: TomlTable) -> CacheLevel:
     )
     table.check_empty()
     return level
+
+
+def _read_coefficients(table: TomlTable) -> Coefficients:
+    usual = Coefficients()
+    found = {field.name: table.amount(field.name, getattr(usual, field.name)) for field in fields(Coefficients)}
+    table.check_empty()
+    return Coefficients(**found)
 
 
 def _check_instruction_set(spec: HardwareSpec, where: str) -> None:

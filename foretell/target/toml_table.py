@@ -39,6 +39,12 @@ class TomlTable:
             return float(value)
         self._refuse(key, "a positive number", value)
 
+    def amount(self, key: str, default: float) -> float:
+        value = self.facts.pop(key, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+            return float(value)
+        self._refuse(key, "a number, at least 0", value)
+
     def tables(self, key: str) -> tuple[TomlTable, ...]:
         value = self.facts.pop(key, None)
         if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):

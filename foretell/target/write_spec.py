@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
-from foretell.target.hardware_spec import CacheLevel, HardwareSpec
+from foretell.target.hardware_spec import CacheLevel, Coefficients, HardwareSpec
 
 
 def write_spec(spec: HardwareSpec, *, heading: Iterable[str] = (), notes: Mapping[str, str] | None = None) -> str:
@@ -17,13 +17,20 @@ def write_spec(spec: HardwareSpec, *, heading: Iterable[str] = (), notes: Mappin
     found = notes or {}
     lines = [f"# {line}" for line in heading]
     for field in fields(HardwareSpec):
-        if field.name != "caches":
+        if field.name not in ("caches", "coefficients"):
             lines.append(_line(field.name, getattr(spec, field.name), found.get(field.name)))
     for index, level in enumerate(spec.caches):
         lines += ["", "[[caches]]"]
         for field in fields(CacheLevel):
             lines.append(_line(field.name, getattr(level, field.name), found.get(f"caches[{index}].{field.name}")))
+    lines += ["", *coefficient_lines(spec.coefficients)]
     return "\n".join(lines) + "\n"
+
+
+def coefficient_lines(coefficients: Coefficients) -> list[str]:
+    """The table of coefficients by itself, as a file has it."""
+    numbers = {field.name: getattr(coefficients, field.name) for field in fields(Coefficients)}
+    return ["[coefficients]", *(_line(name, number, None) for name, number in numbers.items())]
 
 
 def _line(name: str, value: str | tuple[str, ...] | float, note: str | None) -> str:
