@@ -14,24 +14,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.foretold import STATED_RATE, Workload, read_workloads, summaries
 from benchmarks.non_negative import Floats, solve_non_negative
-from foretell.search.plan_terms import COMPUTE, MEMORY, PlanTerms
+from foretell.search.plan_terms import COMPUTE, MEMORY, TIMES, PlanTerms
 from foretell.search.tiles import OVERLAP_LOSS
 from foretell.target.hardware_spec import Coefficients
 from foretell.target.resolve import resolve_target
 from foretell.target.write_spec import coefficient_lines
 
-NAMES = tuple(field.name for field in fields(Coefficients) if field.name != "uncertainty")
 ROUNDS = 12
 FASTEST_PERCENT = 2
 """Schedules faster than this are not worth more than those at it: some were never that fast."""
-SLOW_WEIGHT = 4
+SLOW_WEIGHT = 2
 """The weight of a schedule goes with this power of its speed."""
 USUAL_ERROR = 0.05
 """Errors beyond this weigh less than their square."""
@@ -66,10 +65,10 @@ def fit(workloads: Sequence[Workload], start: Coefficients, frequency_hz: float,
     for _ in range(ROUNDS):
         parts = [_equations(each, found, frequency_hz) for each in workloads]
         matrix, values = (np.concatenate(some) for some in zip(*parts, strict=True))
-        before = np.array([getattr(start, name) for name in NAMES])
+        before = np.array([getattr(start, name) for name in TIMES])
         drawn = np.sqrt(pull * len(parts)) * np.diag(1 / np.where(before > 0, before, 1.0))
         solved = solve_non_negative(np.concatenate([matrix, drawn]), np.concatenate([values, drawn @ before]))
-        found = replace(start, **{name: float(f"{value:.3g}") for name, value in zip(NAMES, solved, strict=True)})
+        found = replace(start, **{name: float(f"{value:.3g}") for name, value in zip(TIMES, solved, strict=True)})
     errors = [np.abs(np.log(_ratios(each, found, frequency_hz))) for each in workloads]
     return replace(found, uncertainty=float(f"{np.exp(_quantile(errors, STATED_RATE)):.3g}"))
 
@@ -82,8 +81,8 @@ def predict_again(workload: Workload, coefficients: Coefficients, frequency_hz: 
 
 def _terms(workload: Workload, coefficients: Coefficients) -> PlanTerms:
     """On one core, which is never idle."""
-    weighted = {name: getattr(coefficients, name) * np.array(workload.counts[name]) for name in NAMES}
-    return PlanTerms(**weighted, idle=np.ones(len(workload.measured_s)))
+    weighted = {name: getattr(coefficients, name) * np.array(workload.counts[name]) for name in TIMES}
+    return PlanTerms(**weighted, idle=np.ones(len(workload.measured_s)), caution=np.array(workload.caution))
 
 
 def _ratios(workload: Workload, coefficients: Coefficients, frequency_hz: float) -> Floats:
@@ -97,7 +96,7 @@ def _equations(workload: Workload, near: Coefficients, frequency_hz: float) -> t
     is_computing = terms.compute >= terms.memory
     parts = {name: np.where(is_computing, 1.0, OVERLAP_LOSS) for name in COMPUTE}
     parts |= {name: np.where(is_computing, OVERLAP_LOSS, 1.0) for name in MEMORY}
-    columns = [parts.get(name, 1.0) * np.array(workload.counts[name]) / frequency_hz / measured for name in NAMES]
+    columns = [parts.get(name, 1.0) * np.array(workload.counts[name]) / frequency_hz / measured for name in TIMES]
     weights = np.minimum(1.0, np.percentile(measured, FASTEST_PERCENT) / measured) ** SLOW_WEIGHT
     weights /= np.maximum(USUAL_ERROR, np.abs(np.log(terms.cycles / frequency_hz / measured)))
     weights = np.sqrt(weights / weights.sum())

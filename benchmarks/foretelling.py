@@ -25,7 +25,7 @@ from benchmarks.models.model_cases import model_cases
 from benchmarks.operators import operator_cases
 from foretell.compiler import choose_algorithms, import_model, lower_program, simplify
 from foretell.schedule.steps import Schedule
-from foretell.search.plan_terms import plan_terms
+from foretell.search.plan_terms import TIMES, plan_terms
 from foretell.search.plans import Plans
 from foretell.search.schedule_contraction import RankedPlans, distinct_schedules, rank_plans
 from foretell.search.schedule_nests import Nest
@@ -112,15 +112,16 @@ def judge(name: str, nest: Nest, is_unseen: bool, target: Target, count: int) ->
     if sample[0] not in measured or len(kept) < 2:
         return None
     plans = ranked.plans.take(np.array([numbers[schedule] for schedule in kept]))
-    predicted = plan_terms(ranked.problem, spec, plans).cycles * spec.cycle_s / spec.cores
+    terms = plan_terms(ranked.problem, spec, plans)
     return Workload(
         name,
         nest.workload,
         is_unseen,
         len(every),
-        tuple(predicted.tolist()),
+        tuple((terms.cycles * spec.cycle_s / spec.cores).tolist()),
         tuple(measured[schedule] for schedule in kept),
         counts(ranked, spec, plans),
+        tuple(terms.caution.tolist()),
         spec.coefficients.uncertainty,
     )
 
@@ -128,7 +129,7 @@ def judge(name: str, nest: Nest, is_unseen: bool, target: Target, count: int) ->
 def counts(ranked: RankedPlans, spec: HardwareSpec, plans: Plans) -> dict[str, tuple[float, ...]]:
     """What there is of each term, for any coefficients."""
     terms = plan_terms(ranked.problem, replace(spec, coefficients=UNITS), plans)
-    return {field.name: tuple(getattr(terms, field.name).tolist()) for field in fields(terms) if field.name != "idle"}
+    return {name: tuple(getattr(terms, name).tolist()) for name in TIMES}
 
 
 def _measure(nest: Nest, sample: Sequence[Schedule], target: Target) -> dict[Schedule, float]:

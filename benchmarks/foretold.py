@@ -29,13 +29,15 @@ class Workload:
     measured_s: tuple[float, ...]
     counts: Mapping[str, tuple[float, ...]]
     """What there is of each term (`search/plan_terms.py`), before any coefficient."""
+    caution: tuple[float, ...]
+    """What a schedule has to be faster by to be chosen."""
     uncertainty: float
     """The interval of a prediction reaches from it over this to it times this."""
 
     @property
     def regret(self) -> float:
         """Of the schedule that is chosen without measuring: its time over that of the best."""
-        return self.measured_s[int(np.argmin(self.predicted_s))] / min(self.measured_s)
+        return self.measured_s[int(np.argmin(np.multiply(self.predicted_s, self.caution)))] / min(self.measured_s)
 
     @property
     def rank_correlation(self) -> float:
@@ -70,9 +72,9 @@ class Workload:
 
 def read_workloads(path: Path) -> Iterator[Workload]:
     for each in json.loads(path.read_text(encoding="utf-8")):
-        predicted, measured = tuple(each.pop("predicted_s")), tuple(each.pop("measured_s"))
-        counts = {name: tuple(amounts) for name, amounts in each.pop("counts").items()}
-        yield Workload(**each, predicted_s=predicted, measured_s=measured, counts=counts)
+        each |= {name: tuple(each[name]) for name in ("predicted_s", "measured_s", "caution")}
+        each["counts"] = {name: tuple(amounts) for name, amounts in each["counts"].items()}
+        yield Workload(**each)
 
 
 def write_workloads(path: Path, workloads: Iterable[Workload]) -> None:

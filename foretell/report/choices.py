@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from rich.table import Table
 
 from foretell.compiler import Lowered
 from foretell.report.tables import table
-from foretell.search.plan_terms import PlanTerms
+from foretell.search.plan_terms import TIMES, PlanTerms
 from foretell.search.plans import Plan, Plans
 from foretell.search.schedule_contraction import RankedPlans, rank_plans
 from foretell.search.schedule_nests import Nest
@@ -32,12 +32,10 @@ REASONS = {
     "others": "results are written in more pieces",
     "waiting": "slabs do not fit twice, and are waited for",
     "idle": "cores stay idle",
+    "caution": "its rows leave a tail",
     "": "as good",
 }
 """Terms of a plan, and what is wrong with one that has more of it."""
-
-
-TIMES = tuple(field.name for field in fields(PlanTerms) if field.name != "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,9 @@ class Choice:
     how: str
     seconds: float
     """Predicted, with all cores of the target."""
+    low_s: float
+    high_s: float
+    """The interval that it lies in four times in five."""
     binds: str
     terms_s: dict[str, float]
     """What it would take on its own, by term."""
@@ -77,12 +78,15 @@ def _describe(nest: Nest, count: int, spec: HardwareSpec) -> Choice | None:
     if ranked is None:
         return None
     terms, seconds = ranked.terms.take(0), spec.cycle_s / spec.cores
+    predicted_s, uncertainty = float(terms.cycles) * seconds, spec.coefficients.uncertainty
     return Choice(
         nest.title,
         count,
         len(ranked.plans),
         in_words(ranked.plans[0]),
-        float(terms.cycles) * seconds,
+        predicted_s,
+        predicted_s / uncertainty,
+        predicted_s * uncertainty,
         _binds(terms),
         {name: float(getattr(terms, name)) * seconds for name in TIMES},
         tuple(_reject(ranked, number) for number in _other_tiles(ranked.plans)[:REJECTED]),
@@ -124,7 +128,7 @@ def _binds(terms: PlanTerms) -> str:
 def _worst(chosen: PlanTerms, other: PlanTerms) -> str:
     """The term that makes the other plan slower; "" if nothing does."""
     if other.cycles < AS_FAST * chosen.cycles:
-        return ""
+        return "caution" if other.caution > chosen.caution else ""
     added = {name: getattr(other, name) - getattr(chosen, name) for name in TIMES}
     added["idle"] = (other.idle - chosen.idle) * (other.compute + other.waiting)
     return max(added, key=lambda name: added[name])

@@ -30,6 +30,10 @@ NEAR_PIECES = 0.25
 COMPUTE = ("tiles", "steps", "conflicts", "partial_sums", "scattered", "copies", "pieces")
 """Terms that go on beside those of `MEMORY`."""
 MEMORY = ("slabs", "rows", "others")
+TIMES = (*COMPUTE, *MEMORY, "waiting")
+SURE_GAIN = 1.02
+"""How much slower the best plan without a tail of rows may be and is still chosen: tails are written out a second time,
+and cost more than the predicted difference where that is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class PlanTerms:
     """For slabs that nobody fetched in time."""
     idle: Amounts
     """The time of all cores over what they have to do: 1 if none is idle."""
+    caution: Amounts
+    """1, or what a plan has to be faster by to be chosen."""
 
     @property
     def compute(self) -> Amounts:
@@ -73,6 +79,11 @@ class PlanTerms:
     def cycles(self) -> Amounts:
         """Of all cores together."""
         return (overlapped(self.compute, self.memory) + self.waiting) * self.idle
+
+    @property
+    def ranking(self) -> Amounts:
+        """What is least for the plan to be chosen."""
+        return self.cycles * self.caution
 
     def _sum(self, names: tuple[str, ...]) -> Amounts:
         return np.sum([getattr(self, name) for name in names], axis=0)
@@ -118,6 +129,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
         others=weights.others * batch * _other_cycles(problem, spec, plans, block),
         waiting=weights.waiting * batch * waiting,
         idle=spec.cores * -(-tasks // spec.cores) / tasks,
+        caution=np.where(problem.row_count % plans.rows > 0, SURE_GAIN, 1.0),
     )
 
 

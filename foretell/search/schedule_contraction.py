@@ -46,7 +46,7 @@ ENOUGH_TASKS = 64
 
 @dataclass(frozen=True, slots=True)
 class RankedPlans:
-    """Plans of a nest, those predicted to be fastest first, with what they spend their time on."""
+    """Plans of a nest, the one to choose first, with what they spend their time on."""
 
     problem: Problem
     plans: Plans
@@ -59,14 +59,17 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     if problem is None:
         return None
     plans = every_plan(problem, spec)
-    best = int(plan_terms(problem, spec, plans).cycles.argmin())
+    best = int(plan_terms(problem, spec, plans).ranking.argmin())
     return build_schedule(problem, plans[best], constants)
 
 
 def predicted_cycles(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> float | None:
     """What that schedule should take, in cycles of all cores together."""
     problem = _try_problem(kernel, spec, constants)
-    return None if problem is None else float(plan_terms(problem, spec, every_plan(problem, spec)).cycles.min())
+    if problem is None:
+        return None
+    terms = plan_terms(problem, spec, every_plan(problem, spec))
+    return float(terms.cycles[terms.ranking.argmin()])
 
 
 def rank_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> RankedPlans | None:
@@ -76,7 +79,7 @@ def rank_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) ->
         return None
     plans = every_plan(problem, spec)
     terms = plan_terms(problem, spec, plans)
-    order = terms.cycles.argsort(kind="stable")
+    order = terms.ranking.argsort(kind="stable")
     return RankedPlans(problem, plans.take(order), terms.take(order))
 
 

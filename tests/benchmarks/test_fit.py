@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fit import NAMES, fit, main, predict_again
+from benchmarks.fit import fit, main, predict_again
 from benchmarks.foretold import Workload, write_workloads
 from benchmarks.non_negative import solve_non_negative
+from foretell.search.plan_terms import TIMES
 from foretell.target.hardware_spec import Coefficients
 
 TRUE = Coefficients(tiles=0.8, steps=1.0, conflicts=0.1, scattered=3.0, slabs=2.0, waiting=0.5)
@@ -19,15 +20,16 @@ TRUE = Coefficients(tiles=0.8, steps=1.0, conflicts=0.1, scattered=3.0, slabs=2.
 def workload(seed: int, coefficients: Coefficients, is_unseen: bool = False) -> Workload:
     """Made-up counts, and times that the coefficients predict for them to one in a hundred."""
     random = np.random.default_rng(seed)
-    counts = {name: tuple((random.exponential(1e5, 200) / getattr(Coefficients(), name)).tolist()) for name in NAMES}
-    nothing = Workload(f"w{seed}", f"n{seed}", is_unseen, 500, (1.0,) * 200, (1.0,) * 200, counts, 2.0)
+    counts = {name: tuple((random.exponential(1e5, 200) / getattr(Coefficients(), name)).tolist()) for name in TIMES}
+    ones = (1.0,) * 200
+    nothing = Workload(f"w{seed}", f"n{seed}", is_unseen, 500, ones, ones, counts, ones, 2.0)
     times = np.array(predict_again(nothing, coefficients, 1e9).predicted_s) * random.normal(1.0, 0.01, 200)
     return replace(nothing, measured_s=tuple(times.tolist()))
 
 
 def test_coefficients_are_found_again() -> None:
     found = fit([workload(seed, TRUE) for seed in range(6)], Coefficients(), 1e9, pull=1e-9)
-    assert [getattr(found, name) for name in NAMES] == pytest.approx([getattr(TRUE, name) for name in NAMES], rel=0.1)
+    assert [getattr(found, name) for name in TIMES] == pytest.approx([getattr(TRUE, name) for name in TIMES], rel=0.1)
     assert 1.0 < found.uncertainty < 1.1
 
 

@@ -11,7 +11,9 @@ from benchmarks.foretold import Workload, read_workloads, summaries, summary, wr
 
 
 def workload(predicted: tuple[float, ...], measured: tuple[float, ...], is_unseen: bool = False) -> Workload:
-    return Workload("conv", "k", is_unseen, 500, predicted, measured, {"tiles": predicted}, 1.5)
+    return Workload(
+        "conv", "k", is_unseen, 500, predicted, measured, {"tiles": predicted}, (1.0,) * len(predicted), 1.5
+    )
 
 
 def test_a_perfect_prediction() -> None:

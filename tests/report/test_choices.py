@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foretell.compiler import lower_program
-from foretell.report.choices import REASONS, TIMES, describe_choices, in_words
+from foretell.report.choices import REASONS, describe_choices, in_words
+from foretell.search.plan_terms import TIMES
 from foretell.search.plans import Plan, TileShape
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch
@@ -18,7 +19,7 @@ def test_every_sum_has_a_plan_and_others_that_were_not_better() -> None:
     (choice,) = describe_choices(lower_program(graph, target), target)
     assert choice.nest == "f32[96, 512], f32[512, 640] -> f32[96, 640]" and choice.count == 1
     assert choice.how.startswith("tiles of ") and choice.space > 100
-    assert set(choice.terms_s) == set(TIMES) and 1e-6 < choice.seconds < 1e-2
+    assert set(choice.terms_s) == set(TIMES) and 1e-6 < choice.low_s < choice.seconds < choice.high_s < 1e-2
     assert len(choice.rejected) == 3 and all(other.slower >= 1.0 for other in choice.rejected)
     assert {other.why for other in choice.rejected} <= set(REASONS.values())
 

@@ -5,6 +5,7 @@ import pytest
 
 from foretell.support.errors import UsageError
 from foretell.target.features import KERNEL_NAMES
+from foretell.target.hardware_spec import Coefficients
 from foretell.target.read_spec import cpu_aliases, cpu_names, read_named, read_spec
 from foretell.target.resolve import Target
 
@@ -82,6 +83,12 @@ def test_read_spec() -> None:
     assert (spec.name, spec.features, spec.caches[0].bandwidth_bytes_per_cycle) == ("tiny", ("a", "m"), 8.0)
 
 
+def test_coefficients_that_were_fitted() -> None:
+    assert read_spec(TEXT, "tiny.toml").coefficients == Coefficients()
+    text = TEXT.replace("[[caches]]", "[coefficients]\nslabs = 0\n[[caches]]")
+    assert read_spec(text, "tiny.toml").coefficients == Coefficients(slabs=0.0)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "where", "expected"),
     [
@@ -98,6 +105,13 @@ def test_read_spec() -> None:
         ("cores = 2", "cores = 2\ncolour = 1", "tiny.toml, colour", "no such key"),
         ("line_bytes = 64", "", "tiny.toml, caches[0], line_bytes", "a whole number, at least 1"),
         ("[[caches]]", "[caches]", "tiny.toml, caches", "one or more tables [[caches]]"),
+        (
+            "[[caches]]",
+            "[coefficients]\ntiles = -1\n[[caches]]",
+            "tiny.toml, coefficients, tiles",
+            "a number, at least 0",
+        ),
+        ("[[caches]]", "[coefficients]\nsand = 1\n[[caches]]", "tiny.toml, coefficients, sand", "no such key"),
         ("cores = 2", "cores = ", "tiny.toml", "TOML"),
     ],
 )
