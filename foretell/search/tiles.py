@@ -49,7 +49,9 @@ def covered(
     return total
 
 
-def tile_cycles(spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loads: TileLoads) -> Amounts:
+def tile_cycles(
+    spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loads: TileLoads, loss: float = OVERLAP_LOSS
+) -> Amounts:
     """Cycles that one step of the reduction takes at least.
 
     A whole vector may take longer to load than half of one, and an element for all of its lanes as long as a vector.
@@ -57,10 +59,11 @@ def tile_cycles(spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loa
     vectors = -(-width // lanes)
     computing = rows * vectors / spec.fma_ports
     if loads.window is not None:
-        return overlapped(computing, _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle)
+        loading = _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle
+        return overlapped(computing, loading, loss)
     count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
     per_cycle = np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
-    return np.maximum(overlapped(computing, count / per_cycle), float(spec.fma_latency_cycles))
+    return np.maximum(overlapped(computing, count / per_cycle, loss), float(spec.fma_latency_cycles))
 
 
 def _window_loads(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: TileLoads, window: Window) -> Amounts:
@@ -75,6 +78,6 @@ def _window_loads(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: Tile
     return STRADDLING_LOADS * loads.by_both * distinct * vectors + np.where(is_held, 0.0, shared)
 
 
-def overlapped(one: Amounts, other: Amounts) -> Amounts:
+def overlapped(one: Amounts, other: Amounts, loss: float = OVERLAP_LOSS) -> Amounts:
     """The time of two that go on beside each other."""
-    return np.maximum(one, other) + OVERLAP_LOSS * np.minimum(one, other)
+    return np.maximum(one, other) + loss * np.minimum(one, other)

@@ -12,7 +12,7 @@ from foretell.graph.nodes import Graph
 from foretell.search.contraction import Problem
 from foretell.search.plan_terms import PlanTerms, plan_terms, task_count
 from foretell.search.plans import every_plan
-from foretell.target.hardware_spec import HardwareSpec
+from foretell.target.hardware_spec import Coefficients, HardwareSpec
 from tests.search.test_schedule_contraction import ICELAKE, SPECS, find_problem, graphs, matrix_product, plain_nest
 
 
@@ -59,7 +59,7 @@ def test_there_is_at_least_the_work(graph: Graph) -> None:
     if problem is None:
         return
     plans = every_plan(problem, ICELAKE)
-    terms = plan_terms(problem, ICELAKE, plans)
+    terms = plan_terms(problem, replace(ICELAKE, coefficients=Coefficients()), plans)
     vectors = problem.contraction.points / problem.lanes
     assert (terms.tiles >= vectors / ICELAKE.fma_ports * (1 - 1e-9)).all()
     assert (terms.idle >= 1).all() and (terms.cycles >= np.maximum(terms.compute, terms.memory)).all()

@@ -38,6 +38,7 @@ line_bytes = 64
 shared_by_cores = 1
 bandwidth_bytes_per_cycle = 8
 """
+FITTED = "[coefficients]\n{}\n[[caches]]"
 
 
 def test_promised_cpus_are_here() -> None:
@@ -85,7 +86,7 @@ def test_read_spec() -> None:
 
 def test_coefficients_that_were_fitted() -> None:
     assert read_spec(TEXT, "tiny.toml").coefficients == Coefficients()
-    text = TEXT.replace("[[caches]]", "[coefficients]\nslabs = 0\n[[caches]]")
+    text = TEXT.replace("[[caches]]", FITTED.format("slabs = 0"))
     assert read_spec(text, "tiny.toml").coefficients == Coefficients(slabs=0.0)
 
 
