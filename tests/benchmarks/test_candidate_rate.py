@@ -7,7 +7,7 @@ from foretell.target.resolve import resolve_target
 
 
 def test_a_hundred_thousand_plans_a_second() -> None:
-    """What is promised; a core of 2021 makes over half a million."""
+    """What is promised; a core of 2021 makes about half a million."""
     target = resolve_target("icelake-server")
     cases = [case for case in operator_cases() if case.name in ("conv1x1_256_512_56_stride2", "linear_128x768x768")]
     graphs = [simplify(import_model(case.build().model())) for case in cases]
