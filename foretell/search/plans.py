@@ -142,6 +142,7 @@ def plans(problem: Problem, spec: HardwareSpec) -> Iterator[Plan]:
     for shape in tile_shapes(spec, problem.row_count, width, problem.lanes):
         if is_scattered(problem, spec, shape.width) and copied_bytes(problem, shape) <= COPY_BYTES:
             yield Plan(shape, copies=True)
+            yield from _copies_for_blocks(problem, shape)
         if width % shape.width:
             yield Plan(shape)
             yield from _sums_in_blocks(problem, spec, Plan(shape))
@@ -161,6 +162,13 @@ def _blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
         yield from (Plan(shape, last.name, size) for size in _divisors(last.extent))
     elif rows is not None and rows.extent % shape.rows == 0:
         yield from (Plan(shape, f"{rows.name}.o", size) for size in _divisors(rows.extent // shape.rows))
+
+
+def _copies_for_blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
+    """A copy for each block of rows: more work, but more that cores can share."""
+    rows = problem.rows
+    if rows is not None and rows.extent % shape.rows == 0:
+        yield from (Plan(shape, f"{rows.name}.o", size, copies=True) for size in _divisors(rows.extent // shape.rows))
 
 
 def _sums_in_blocks(problem: Problem, spec: HardwareSpec, plan: Plan) -> Iterator[Plan]:
@@ -219,12 +227,13 @@ def copied_bytes(problem: Problem, shape: TileShape) -> int:
     return problem.contraction.reduced * shape.width * problem.contraction.bits // 8
 
 
-def copies_made(problem: Problem, shape: TileShape) -> int:
+def copies_made(problem: Problem, plan: Plan) -> int:
     """How often a part of the operand in vectors is copied, in one batch."""
-    load = problem.copyable
+    load, shape = problem.copyable, plan.shape
     assert load is not None
     others = prod(loop.extent for loop in problem.others if uses(load, loop))
-    return -(-problem.vector.extent // shape.width) * max(1, others // problem.batch)
+    blocks = 1 if plan.block_loop is None else problem.row_count // (plan.block * shape.rows)
+    return blocks * -(-problem.vector.extent // shape.width) * max(1, others // problem.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +295,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plan: Plan) -> PlanTerms:
     vectors = -(-shape.width // problem.lanes)
     copies = pieces = 0.0
     if plan.copies:
-        steps = copies_made(problem, shape) * problem.contraction.reduced
+        steps = copies_made(problem, plan) * problem.contraction.reduced
         copies = steps * (SCATTER_CYCLES + 2.0 * vectors)
     elif is_scattered(problem, spec, shape.width):
         copies = tiles_wide * row_tiles * problem.contraction.reduced * SCATTER_CYCLES
@@ -330,7 +339,7 @@ def task_count(problem: Problem, plan: Plan) -> int:
     others = prod(loop.extent for loop in problem.others)
     wide = -(-width // shape.width)
     if plan.copies:
-        return problem.batch * copies_made(problem, shape)
+        return problem.batch * copies_made(problem, plan)
     if width % shape.width:
         return wide * (others if plan.block_loop else problem.batch)
     has_row_tail = problem.row_count % shape.rows != 0

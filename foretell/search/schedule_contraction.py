@@ -87,7 +87,7 @@ def predicted_schedules(kernel: Kernel, spec: HardwareSpec, constants: frozenset
 
 def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:
     """The steps that bring a plain nest into tiles."""
-    v, rows, shape = problem.vector.name, problem.rows, plan.shape
+    v, rows, shape = problem.vector.name, _rows_of_block(problem, plan), plan.shape
     row_names = [rows.name] if rows else []
     extents = {loop.name: loop.extent for loop in problem.contraction.outer}
     outside, inside, steps = _around(problem, plan, extents)
@@ -131,13 +131,27 @@ def _around(problem: Problem, plan: Plan, extents: dict[str, int]) -> tuple[list
     load = problem.copyable
     if plan.copies and load is not None:
         used = [loop.name for loop in problem.others if uses(load, loop)]
-        return used, [name for name in names if name not in used], []
+        others = [name for name in names if name not in used]
+        rows = _rows_of_block(problem, plan)
+        if rows == problem.rows or rows is None or problem.rows is None:
+            return used, others, []
+        blocks = f"{problem.rows.name}.o"
+        extents[blocks] = problem.rows.extent // rows.extent
+        return [blocks, *used], others, [Tile(problem.rows.name, rows.extent)]
     if plan.block_loop not in names:
         apart = [loop.name for loop in problem.others if is_batch(problem.contraction, loop)]
         return apart, [name for name in names if name not in apart], []
     last = names[-1]
     extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
     return [*names[:-1], f"{last}.o"], [f"{last}.i"], [Tile(last, plan.block)]
+
+
+def _rows_of_block(problem: Problem, plan: Plan) -> Loop | None:
+    """The rows, or those of a block if each block has a copy of the other operand."""
+    rows = problem.rows
+    if rows is None or not plan.copies or plan.block_loop is None:
+        return rows
+    return Loop(f"{rows.name}.i", rows.sym, plan.block * plan.shape.rows)
 
 
 def _copy_step(problem: Problem, before: str, tile: str) -> Step:
