@@ -30,7 +30,7 @@ STEP_CYCLES = 0.5
 """What a step of the sum loses to its loop, whatever the tile: large ones lose less."""
 CONFLICT_CYCLES = 0.3
 """What a step of the sum waits for each row that was pushed out of the first cache; measured on Ice Lake."""
-PARTIAL_CYCLES = 15.0
+PARTIAL_CYCLES = 20.0
 """What it costs to put a vector of partial sums aside and take it up again; measured on Ice Lake."""
 SCATTER_CYCLES = 8.0
 """What a step of the sum waits for vectors that lie apart: for their lines, and their pages; measured on Ice Lake."""
@@ -46,6 +46,10 @@ KEPT_SHARE = 0.6
 """The part of a cache that is still there when it is read again."""
 LATER_SHARE = 0.75
 """The same of the caches after the first, which little else passes through."""
+FETCHED_COST = 0.8
+"""What reading a slab counts as if it was fetched ahead; measured on Ice Lake."""
+BLOCK_SHARE = 0.6
+"""The part of the second cache for two slabs of a block of a sum and the rows that go with them."""
 OVERLAP_LOSS = 0.2
 """The part of computing, or of waiting for memory, that the longer of the two does not hide."""
 
@@ -162,6 +166,8 @@ def _blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
         yield from (Plan(shape, last.name, size) for size in _divisors(last.extent))
     elif rows is not None and rows.extent % shape.rows == 0:
         yield from (Plan(shape, f"{rows.name}.o", size) for size in _divisors(rows.extent // shape.rows))
+    elif rows is not None and problem.loads.row_bytes:
+        yield from (Plan(shape, rows.name, size) for size in _divisors(rows.extent) if size >= shape.rows)
 
 
 def _copies_for_blocks(problem: Problem, shape: TileShape) -> Iterator[Plan]:
@@ -176,12 +182,12 @@ def _sums_in_blocks(problem: Problem, spec: HardwareSpec, plan: Plan) -> Iterato
     shape, near = plan.shape, KEPT_SHARE * spec.caches[0].size_bytes
     width_bytes = shape.width * problem.contraction.bits // 8
     partial_bytes = block_points(problem, plan) * width_bytes
-    if problem.row_count % shape.rows or not problem.reductions or partial_bytes <= shape.rows * width_bytes:
+    if not problem.reductions or partial_bytes <= shape.rows * width_bytes:
         return
     inner = problem.reductions[-1]
     each_bytes = problem.contraction.reduced // inner.extent * width_bytes
     row_bytes = block_row_bytes(problem, plan) / inner.extent
-    second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
+    second = BLOCK_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
     for step_bytes, room, most_bytes in ((each_bytes, near, near), (2 * each_bytes + row_bytes, second, PARTIAL_BYTES)):
         fitting = [size for size in _divisors(inner.extent) if size * step_bytes <= room]
         if fitting and inner.extent * step_bytes > room and partial_bytes <= most_bytes:
@@ -197,7 +203,14 @@ def block_points(problem: Problem, plan: Plan) -> int:
     """Rows of a block, those of all loops but the one in vectors."""
     if plan.block_loop is None:
         return problem.row_count * prod(loop.extent for loop in problem.others)
+    if problem.rows is not None and plan.block_loop == problem.rows.name:
+        return plan.block
     return plan.block * (plan.shape.rows if plan.block_loop.endswith(".o") else problem.row_count)
+
+
+def tiled_rows(problem: Problem, plan: Plan) -> int:
+    """Rows that are parted into tiles together: those of a block if the last tile of each is smaller."""
+    return plan.block if problem.rows is not None and plan.block_loop == problem.rows.name else problem.row_count
 
 
 def _divisors(number: int) -> list[int]:
@@ -281,13 +294,14 @@ def plan_cycles(problem: Problem, spec: HardwareSpec, plan: Plan) -> float:
 
 def plan_terms(problem: Problem, spec: HardwareSpec, plan: Plan) -> PlanTerms:
     shape, operands, width, points = plan.shape, problem.operands, problem.vector.extent, problem.points
-    others = points // problem.row_count
-    step = covering_cycles(spec, shape, problem.row_count, width, problem.lanes, problem.loads)
+    together = tiled_rows(problem, plan)
+    others = points // together
+    step = covering_cycles(spec, shape, together, width, problem.lanes, problem.loads)
     tiles_cycles = problem.contraction.reduced * others * step
     block = min(points, block_points(problem, plan))
-    tiles_wide, row_tiles = -(-width // shape.width), others * -(-problem.row_count // shape.rows)
+    tiles_wide, row_tiles = -(-width // shape.width), others * -(-together // shape.rows)
     slabs = tiles_wide * _spread(problem, operands.vector_loads)
-    row_parts = -(-problem.row_count // shape.rows) * _spread(problem, operands.row_loads)
+    row_parts = problem.row_count // together * -(-together // shape.rows) * _spread(problem, operands.row_loads)
     slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = plan.sum_block / problem.reductions[-1].extent if plan.sum_block else 1.0
@@ -313,7 +327,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plan: Plan) -> PlanTerms:
     # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
     second = SLABS_SHARE * spec.caches[min(1, len(spec.caches) - 1)].size_bytes
     is_fetched = 2 * part * slab <= second and tiles > firsts
-    waiting = 0.0 if is_fetched else firsts * slab_first
+    fetched, waiting = (FETCHED_COST * firsts * slab_first, 0.0) if is_fetched else (0.0, firsts * slab_first)
     # What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece.
     line_bytes, width_bytes = spec.caches[0].line_bytes, shape.width * problem.contraction.bits // 8
     is_near = operands.other_bytes * block / points <= _second_cache(spec)
@@ -325,7 +339,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plan: Plan) -> PlanTerms:
         partial_sums=batch * partial_sums,
         copies=batch * copies,
         pieces=batch * pieces,
-        slabs=batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
+        slabs=batch * (fetched + (tiles - firsts) * slab_again),
         rows=batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
         others=batch * cycles_from(spec, in_pieces * operands.other_bytes, operands.other_bytes * batch),
         waiting=batch * waiting,
@@ -342,10 +356,11 @@ def task_count(problem: Problem, plan: Plan) -> int:
         return problem.batch * copies_made(problem, plan)
     if width % shape.width:
         return wide * (others if plan.block_loop else problem.batch)
-    has_row_tail = problem.row_count % shape.rows != 0
+    together = tiled_rows(problem, plan)
+    has_row_tail = together % shape.rows != 0
     if plan.sum_block:
         return wide * (others * problem.row_count // block_points(problem, plan))
-    return wide * others * (1 if has_row_tail else problem.row_count // shape.rows)
+    return wide * others * (problem.row_count // (together if has_row_tail else shape.rows))
 
 
 def _spread(problem: Problem, loads: tuple[Load, ...]) -> int:
