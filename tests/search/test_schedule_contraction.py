@@ -17,7 +17,7 @@ from foretell.loops.verify import verify
 from foretell.schedule.pack import pack_array
 from foretell.schedule.steps import Hold, Pack, Parallelise, Schedule, apply_schedule
 from foretell.search.contraction import TileLoads, try_contraction, try_problem
-from foretell.search.plans import missed_rows, plans, tile_cycles
+from foretell.search.plans import TileShape, missed_rows, plan_cycles, plans, tile_cycles
 from foretell.search.schedule_contraction import build_schedule, try_schedule
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import resolve_target
@@ -118,7 +118,8 @@ def test_every_schedule_of_the_space(graph: Graph, spec: HardwareSpec, data: st.
     if nest is None or problem is None:
         return
     plan = data.draw(st.sampled_from(list(plans(problem, spec))))
-    if problem.copyable is not None and plan.block_loop is None and not plan.sum_block:
+    can_be_copied = problem.copyable is not None and problem.rows is not None and not plan.sum_block
+    if can_be_copied and problem.rows is not None and plan.block_loop in (None, f"{problem.rows.name}.o"):
         plan = replace(plan, copies=data.draw(st.booleans()))  # small operands are copied for no reason
     check(graph, nest, build_schedule(problem, plan, constants))
 
@@ -180,6 +181,33 @@ def test_sums_in_blocks_are_part_of_the_space() -> None:
     problem = try_problem(contraction, ICELAKE, constants) if contraction else None
     assert problem is not None
     assert any(plan.sum_block for plan in plans(problem, ICELAKE))
+
+
+@pytest.mark.parametrize("rows", [96, 100])
+def test_sums_and_rows_in_blocks_whether_tiles_divide_the_rows_or_not(rows: int) -> None:
+    graph = matrix_product(rows, 64, 40)
+    nest = plain_nest(graph)
+    constants = frozenset(value.name for value in graph.constants)
+    contraction = try_contraction(nest) if nest is not None else None
+    problem = try_problem(contraction, SPECS[-1], constants) if contraction else None
+    assert nest is not None and problem is not None
+    blocked = [plan for plan in plans(problem, SPECS[-1]) if plan.shape == TileShape(6, 64) and plan.sum_block]
+    assert any(plan.block_loop is None for plan in blocked) and any(plan.block_loop is not None for plan in blocked)
+    for plan in blocked:
+        check(graph, nest, build_schedule(problem, plan, constants))
+
+
+def test_an_operand_is_copied_once_for_each_block_of_rows_if_cores_would_be_idle() -> None:
+    """196 points are three or four copies, which two cores cannot share evenly."""
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op("MatMul", sketch.weights(1024, 256), sketch.data(256, 196)))
+    nest = plain_nest(graph)
+    constants = frozenset(value.name for value in graph.constants)
+    contraction = try_contraction(nest) if nest is not None else None
+    problem = try_problem(contraction, replace(ICELAKE, cores=2), constants) if contraction else None
+    assert problem is not None
+    best = min(plans(problem, ICELAKE), key=lambda plan: plan_cycles(problem, replace(ICELAKE, cores=2), plan))
+    assert best.copies and best.block_loop is not None
 
 
 def test_cores_do_not_stay_idle() -> None:
