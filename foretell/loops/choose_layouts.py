@@ -19,6 +19,7 @@ from foretell.loops.detach_edges import Detached, attach_edges, detach_edges
 from foretell.loops.layout_cost import Layout, StageShape, Strides, nest_of, shape_of, stage_cost
 from foretell.loops.nodes import loads_in, map_loads
 from foretell.loops.stages import TensorStage
+from foretell.loops.widen_buffers import wide_shapes
 
 Change: TypeAlias = tuple[int, Layout]
 """A buffer by number, and the order it should get."""
@@ -163,6 +164,7 @@ class _Search:
         touching: list[list[int]] = []
         fused = _fused_reductions(detached, kept)
         inside = {reduction.buffer for reduction in fused.values()}
+        wide = {b: shape for b, shape in wide_shapes(stages, kept).items() if b.name not in detached.inputs}
         for stage in stages:
             if stage.buffer in inside:
                 continue
@@ -172,7 +174,7 @@ class _Search:
             touching += [[] for _ in range(len(numbers) - len(touching))]
             for buffer in dict.fromkeys(own):
                 touching[buffer].append(len(uses))
-            shape = shapes.setdefault(shape_of(nest, constants, detached.is_edge(stage)), len(shapes))
+            shape = shapes.setdefault(shape_of(nest, constants, detached.is_edge(stage), wide), len(shapes))
             uses.append(_Use(own, shape, tuple(_depends(load, nest.axes) for load in places)))
         fixed = inside | _normalised_rows(stages, kept)
         movable = frozenset(numbers[buffer] for buffer in _movable(stages, kept) if buffer not in fixed)

@@ -4,7 +4,7 @@ vectors."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2, prod
 from typing import TypeAlias
@@ -30,6 +30,8 @@ EVERY_SECOND_PRICE = 3.0
 """What a vector of every second element costs: two that straddle lines."""
 JUMP_PRICE = 0.9
 """What it adds to an element for all lanes if every step of a sum finds it on another line; measured on Ice Lake."""
+COPY_PRICE = 2.0
+"""What it costs to copy an element of an operand of a sum to where its vectors begin at lines, on every core."""
 NONE: frozenset[int] = frozenset()
 LINE_ELEMENTS = 16
 """Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""
@@ -100,10 +102,10 @@ def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> flo
     """Memory operations of a stage with its best axis in vectors.
 
     A vector is one operation: contiguous ones cost 1, or 1.5 if they straddle lines of the cache; one element for all
-    lanes costs 1/2, and more the fewer neighbours a sum of products takes from its line; anything else an operation per
-    lane, or more if each lane has a line of its own. A short axis leaves lanes empty. Along a reduced axis the lanes
-    must be combined in the end, and the result is stored alone; a sum of products, whose operands serve only one result
-    then instead of a tile of them, pays twice.
+    lanes costs 1/2, as it serves several vectors of a sum of products or else 1, and more the fewer neighbours such a
+    sum takes from its line; anything else an operation per lane, or more if each lane has a line of its own. A short
+    axis leaves lanes empty. Along a reduced axis the lanes must be combined in the end, and the result is stored alone;
+    a sum of products, whose operands serve only one result then instead of a tile of them, pays twice.
     """
     if shape.is_edge and strides[0] == strides[1]:
         return 0.0
@@ -114,13 +116,14 @@ def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> flo
             continue
         run, joined = _run(shape.extents, strides, axis, shape.outer)
         filled = run / (-(-run // lanes) * lanes) if run else 1.0
-        inner = outer = 0.0
+        inner = outer = copied = 0.0
         for access, row in zip(shape.accesses, strides, strict=True):
-            price = _price(shape, access, row, axis, joined, lanes)
+            price = _price(shape, access, row, axis, joined, lanes, run)
             price = price * access.times / shape.cases if access.is_load else price
             inner, outer = (inner + price, outer) if access.is_inner else (inner, outer + price)
+            copied += prod(access.shape) if _is_copied(shape, access, row, axis, joined, lanes) else 0
         if axis < shape.outer:
-            total = (outer * results + inner * points) / filled
+            total = (outer * results + inner * points) / filled + COPY_PRICE * copied
         else:
             across = inner * points / filled
             combined = 2 * across if shape.is_contraction else across + results * log2(lanes)
@@ -147,23 +150,36 @@ def _continues(outer: int | None, inner: int | None, run: int) -> bool:
     return outer is not None and inner is not None and outer == inner * run
 
 
-def _price(shape: StageShape, access: Access, strides: Strides, axis: int, joined: set[int], lanes: int) -> float:
+def _price(
+    shape: StageShape, access: Access, strides: Strides, axis: int, joined: set[int], lanes: int, run: int
+) -> float:
     stride = strides[axis]
     if stride == 0:
-        jumps = shape.is_contraction and access.is_inner and not access.packed
-        return (0.5 + (JUMP_PRICE / _neighbours(shape, strides) if jumps else 0.0)) / lanes
+        is_operand = shape.is_contraction and access.is_inner
+        jumps = is_operand and not access.packed
+        serves_one = is_operand and run <= lanes
+        return ((1.0 if serves_one else 0.5) + (JUMP_PRICE / _neighbours(shape, strides) if jumps else 0.0)) / lanes
     if axis in access.packed:
         return 1.0 / lanes
+    if _is_copied(shape, access, strides, axis, joined, lanes):
+        return 1.0 / lanes
     if stride == 2 and access.is_load:
-        return (1.0 if axis in access.copied and 0 in strides[: shape.outer] else EVERY_SECOND_PRICE) / lanes
+        return EVERY_SECOND_PRICE / lanes
     if stride != 1:
         far = 2.0 if access.is_load else SCATTER_PRICE
         return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else far
-    if axis in access.copied and 0 in strides[: shape.outer]:
-        return 1.0 / lanes
+    return (1.0 if _is_aligned(strides, joined, lanes) else 1.5) / lanes
+
+
+def _is_copied(shape: StageShape, access: Access, strides: Strides, axis: int, joined: set[int], lanes: int) -> bool:
+    """Whether vectors that straddle lines, or are of every second element, serve so many points that a copy pays."""
+    can_be_copied = axis in access.copied and 0 in strides[: shape.outer]
+    return can_be_copied and (strides[axis] == 2 or (strides[axis] == 1 and not _is_aligned(strides, joined, lanes)))
+
+
+def _is_aligned(strides: Strides, joined: set[int], lanes: int) -> bool:
     others = (step for number, step in enumerate(strides) if number not in joined)
-    is_aligned = all(step is not None and step % lanes == 0 for step in others)
-    return (1.0 if is_aligned else 1.5) / lanes
+    return all(step is not None and step % lanes == 0 for step in others)
 
 
 def _neighbours(shape: StageShape, strides: Strides) -> float:
@@ -208,18 +224,23 @@ def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
     return Nest(stage.axes, reduction.reduction_axes, outer, inner, is_contraction)
 
 
-def shape_of(nest: Nest, constants: frozenset[str], is_edge: bool) -> StageShape:
+def shape_of(
+    nest: Nest, constants: frozenset[str], is_edge: bool, wide: Mapping[Buffer, tuple[Dim, ...]]
+) -> StageShape:
+    """What the cost of a nest depends on; `wide` has the shapes of buffers that will be stored with a border."""
     axes = (*nest.axes, *nest.reduction_axes)
     numbers = {axis.sym: number for number, axis in enumerate(axes)}
     may_pack = nest.is_contraction and all(isinstance(axis.extent, int) for axis in axes)
     accesses = [
-        replace(_access(load, numbers, False, NONE, NONE), times=nest.times.get(load, 1)) for load in nest.outer
+        replace(_access(load, numbers, False, NONE, NONE, wide), times=nest.times.get(load, 1)) for load in nest.outer
     ]
     accesses[0] = replace(accesses[0], is_load=False)
     for load in nest.inner:
         is_constant = isinstance(load.source, Buffer) and load.source.name in constants
-        lone = _lone_axes(load, numbers) if may_pack else frozenset[int]()
-        accesses.append(_access(load, numbers, True, *((lone, NONE) if is_constant else (NONE, lone))))
+        lone = (
+            _lone_axes(load, {axis.sym: numbers[axis.sym] for axis in axes if axis.extent != 1}) if may_pack else NONE
+        )
+        accesses.append(_access(load, numbers, True, *((lone, NONE) if is_constant else (NONE, lone)), wide))
     extents = tuple(_nominal(axis.extent) for axis in axes)
     cased = frozenset(numbers[sym] for sym in nest.periods)
     cases = prod(nest.periods.values())
@@ -228,10 +249,17 @@ def shape_of(nest: Nest, constants: frozenset[str], is_edge: bool) -> StageShape
 
 def _lone_axes(load: Load, numbers: Mapping[Sym, int]) -> frozenset[int]:
     """Axes that are an index by themselves and occur in no other: what `schedule.pack` and `copy_operand` can put
-    innermost, for sums of products whose sizes are known."""
-    plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+    innermost, for sums of products whose sizes are known. Axes without a number have one point and do not count."""
+    single = {sym: 0 for sym in _symbols(load) if sym not in numbers}
+    plain = [expr.substitute(index, single) for index in load.indices if isinstance(index, (int, expr.Expr))]
     used = [sym for index in plain for sym in expr.symbols(index)]
     return frozenset(numbers[index] for index in plain if isinstance(index, Sym) and used.count(index) == 1)
+
+
+def _symbols(load: Load) -> Iterator[Sym]:
+    for index in load.indices:
+        if isinstance(index, expr.Expr):
+            yield from expr.symbols(index)
 
 
 def _is_product(scalar: Scalar) -> bool:
@@ -245,10 +273,15 @@ def _is_product(scalar: Scalar) -> bool:
 
 
 def _access(
-    load: Load, numbers: Mapping[Sym, int], is_inner: bool, packed: frozenset[int], copied: frozenset[int]
+    load: Load,
+    numbers: Mapping[Sym, int],
+    is_inner: bool,
+    packed: frozenset[int],
+    copied: frozenset[int],
+    wide: Mapping[Buffer, tuple[Dim, ...]],
 ) -> Access:
     assert isinstance(load.source, Buffer)
-    shape = tuple(map(_nominal, load.source.shape))
+    shape = tuple(map(_nominal, wide.get(load.source, load.source.shape)))
     steps: list[tuple[int, ...]] = []
     for index in load.indices:
         linear = _steps(index, numbers) if isinstance(index, (int, expr.Expr)) else None

@@ -420,8 +420,9 @@ def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -
     before: for u: for v: y[u, v] = x[v, u]
     after:  for U, V parallel: for U: for v vector: for u < lanes unroll: y[U + u, V + v] = x[V + v, U + u]
 
-    The innermost loops load rows of x and transpose them in registers (codegen). Declines when no single axis has all
-    strided loads in a row, or a side is shorter than a block.
+    The innermost loops load rows of x and transpose them in registers (codegen). Where blocks do not divide a side, its
+    last one begins earlier and does some elements again. Declines when no single axis has all strided loads in a row,
+    or a side is shorter than a block.
     """
     sides = _transposed_axes(axes, stage)
     side = 4 * lanes // max(stage.buffer.dtype.itemsize, 4)
@@ -430,22 +431,35 @@ def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -
     row, column = sides
     rest = tuple(axis for axis in axes if axis not in sides)
     store = Store(stage.buffer, stage.place, stage.body)
-    blocks = Axis(Sym(f"{column.sym.name}.b", 0), expr.ceildiv(column.extent, COLUMN_BLOCK))
-    inside = Sym(f"{column.sym.name}.j", 0, COLUMN_BLOCK - 1)
-    extent = expr.minimum(column.extent - blocks.sym * COLUMN_BLOCK, COLUMN_BLOCK)
-    columns = {column.sym: blocks.sym * COLUMN_BLOCK + inside}
-    whole, left = divmod(int(row.extent), side) if isinstance(row.extent, int) else (0, 0)
-    chunks = Axis(Sym(f"{row.sym.name}.b", 0), -(-whole // ROW_BLOCKS))
+    assert isinstance(row.extent, int) and isinstance(column.extent, int)
+    (rows, rows_left), columns_left = divmod(row.extent, side), column.extent % side
+    chunks = Axis(Sym(f"{row.sym.name}.b", 0), -(-rows // ROW_BLOCKS))
+    blocks = Axis(Sym(f"{column.sym.name}.b", 0), -(-(column.extent - columns_left) // COLUMN_BLOCK))
     number, lane = Sym(f"{row.sym.name}.i", 0, ROW_BLOCKS - 1), Sym(f"{row.sym.name}.j", 0, side - 1)
+    inside, edge = Sym(f"{column.sym.name}.j", 0, COLUMN_BLOCK - 1), Sym(f"{column.sym.name}.t", 0, side - 1)
+
+    def across(first_row: Dim) -> Statement:
+        """A block of rows, all its columns."""
+
+        def along(sym: Sym, extent: Dim, first_column: Dim) -> Statement:
+            place = {row.sym: first_row + lane, column.sym: first_column + sym}
+            return For(sym, extent, "vector", For(lane, side, "unroll", substitute_statement(store, place)))
+
+        start = blocks.sym * COLUMN_BLOCK
+        whole = along(inside, expr.minimum(column.extent - columns_left - start, COLUMN_BLOCK), start)
+        if not columns_left:
+            return whole
+        return Block((whole, _in_last(blocks, along(edge, side, column.extent - side))))
+
     start = chunks.sym * ROW_BLOCKS
-    full = substitute_statement(store, {**columns, row.sym: (start + number) * side + lane})
-    last = substitute_statement(store, {**columns, row.sym: lane + whole * side})
-    in_chunk = expr.minimum(whole - start, ROW_BLOCKS)
-    main = For(number, in_chunk, "serial", For(inside, extent, "vector", For(lane, side, "unroll", full)))
-    tail = For(lane, left, "serial", For(inside, extent, "vector", last))
-    is_last = Apply("eq", (Index(chunks.sym), Index(chunks.extent - 1)))
-    body = Block((main, Guard(is_last, tail))) if left else main
+    body: Statement = For(number, expr.minimum(rows - start, ROW_BLOCKS), "serial", across((start + number) * side))
+    if rows_left:
+        body = Block((body, _in_last(chunks, across(row.extent - side))))
     return _outer_loops((*rest, chunks, blocks), body, stage.points)
+
+
+def _in_last(axis: Axis, statement: Statement) -> Statement:
+    return Guard(Apply("eq", (Index(axis.sym), Index(axis.extent - 1))), statement)
 
 
 def _transposed_axes(axes: tuple[Axis, ...], stage: TensorStage) -> tuple[Axis, Axis] | None:

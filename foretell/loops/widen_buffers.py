@@ -43,6 +43,11 @@ def widen_buffers(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> lis
     return result
 
 
+def wide_shapes(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> dict[Buffer, tuple[Dim, ...]]:
+    """The buffers that would be stored with a border, and their shapes with it."""
+    return {wide.source: wide.buffer.shape for wide in _wide_buffers(stages, kept)}
+
+
 # --- what is padded ------------------------------------------------------------------------------------------
 
 

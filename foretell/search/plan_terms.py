@@ -20,12 +20,14 @@ from foretell.search.near_memory import (
     missed_rows,
     second_cache_bytes,
 )
-from foretell.search.plans import Plans, block_points, copies_made, is_scattered
+from foretell.search.plans import Plans, block_points, copies_made, is_scattered, tiled_rows
 from foretell.search.tiles import covered, overlapped, tile_cycles
 from foretell.target.hardware_spec import HardwareSpec
 
 NEAR_PIECES = 0.25
 """The part of a line at the end of a piece that is fetched again although it was read just before."""
+FETCHED_COST = 0.8
+"""What reading a slab counts as if it was fetched ahead; measured on Ice Lake."""
 
 COMPUTE = ("tiles", "steps", "conflicts", "partial_sums", "scattered", "copies", "pieces")
 """Terms that go on beside those of `MEMORY`."""
@@ -96,13 +98,14 @@ class PlanTerms:
 def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     """The terms of plans for a nest: what there is of each, times the target's coefficient."""
     operands, weights, points = problem.operands, spec.coefficients, problem.points
-    others = points // problem.row_count
-    tiles_wide, tiles_tall = -(-problem.vector.extent // plans.width), -(-problem.row_count // plans.rows)
+    together = tiled_rows(problem, plans)
+    others, tiles_tall = points // together, -(-together // plans.rows)
+    tiles_wide = -(-problem.vector.extent // plans.width)
     tiles = tiles_wide * others * tiles_tall
     slabs = tiles_wide * _spread(problem, operands.vector_loads)
-    row_parts = tiles_tall * _spread(problem, operands.row_loads)
+    row_parts = problem.row_count // together * tiles_tall * _spread(problem, operands.row_loads)
     slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
-    block = np.minimum(points, block_points(problem, plans.rows, plans.block))
+    block = np.minimum(points, block_points(problem, plans))
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = _summed_part(problem, plans)
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
@@ -114,7 +117,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
     firsts = np.maximum(slabs, blocks * tiles_wide)
     is_fetched = (2 * part * slab <= SLABS_SHARE * second_cache_bytes(spec)) & (tiles > firsts)
-    waiting = np.where(is_fetched, 0.0, firsts * slab_first)
+    fetched, waiting = np.where(is_fetched, FETCHED_COST, 0.0), np.where(is_fetched, 0.0, firsts * slab_first)
     batch, steps, tasks = problem.batch, problem.contraction.reduced * problem.batch, task_count(problem, plans)
     return PlanTerms(
         tiles=weights.tiles * steps * others * _tile_cycles(problem, spec, plans),
@@ -124,7 +127,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
         scattered=weights.scattered * steps * _scattered_reads(problem, spec, plans, tiles),
         copies=weights.copies * steps * _copied_vectors(problem, plans),
         pieces=weights.pieces * batch * points * _pieces(problem, spec, tiles_wide),
-        slabs=weights.slabs * batch * (firsts * slab_first - waiting + (tiles - firsts) * slab_again),
+        slabs=weights.slabs * batch * (fetched * firsts * slab_first + (tiles - firsts) * slab_again),
         rows=weights.rows * batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
         others=weights.others * batch * _other_cycles(problem, spec, plans, block),
         waiting=weights.waiting * batch * waiting,
@@ -139,7 +142,7 @@ def _tile_cycles(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
     def each(rows: Counts, width: Counts) -> Amounts:
         return tile_cycles(spec, rows, width, problem.lanes, problem.loads)
 
-    return covered(plans.rows, plans.width, problem.row_count, problem.vector.extent, each)
+    return covered(plans.rows, plans.width, tiled_rows(problem, plans), problem.vector.extent, each)
 
 
 def _missed_rows(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
@@ -151,7 +154,7 @@ def _missed_rows(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
     def each(rows: Counts, _: Counts) -> Counts:
         return missed_rows(spec, rows, loads.row_bytes)
 
-    return loads.by_row * covered(plans.rows, plans.width, problem.row_count, problem.vector.extent, each)
+    return loads.by_row * covered(plans.rows, plans.width, tiled_rows(problem, plans), problem.vector.extent, each)
 
 
 def _summed_part(problem: Problem, plans: Plans) -> Amounts:
@@ -164,12 +167,12 @@ def _summed_part(problem: Problem, plans: Plans) -> Amounts:
 def _scattered_reads(problem: Problem, spec: HardwareSpec, plans: Plans, tiles: Counts) -> Amounts:
     """Reads of vectors that lie apart, in each step: once where they are copied, by every tile where they are not."""
     by_tiles = np.where(is_scattered(problem, spec, plans.width), tiles, 0.0)
-    return np.where(plans.copies, copies_made(problem, plans.width), by_tiles)
+    return np.where(plans.copies, copies_made(problem, plans), by_tiles)
 
 
 def _copied_vectors(problem: Problem, plans: Plans) -> Amounts:
     vectors = -(-plans.width // problem.lanes)
-    return np.where(plans.copies, copies_made(problem, plans.width) * vectors, 0.0)
+    return np.where(plans.copies, copies_made(problem, plans) * vectors, 0.0)
 
 
 def _pieces(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts:
@@ -191,13 +194,13 @@ def _other_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, block: Cou
 def task_count(problem: Problem, plans: Plans) -> Counts:
     """Pieces that threads can share: tiles, unless a tail or partial sums keep some of their loops together."""
     others, rows = prod(loop.extent for loop in problem.others), problem.row_count
-    whole = np.where(rows % plans.rows == 0, rows // plans.rows, 1)
-    in_blocks = others * rows // block_points(problem, plans.rows, plans.block)
+    whole = rows // np.where(rows % plans.rows == 0, plans.rows, tiled_rows(problem, plans))
+    in_blocks = others * rows // block_points(problem, plans)
     even = np.where(plans.sum_block > 0, in_blocks, others * whole)
     has_tail = problem.vector.extent % plans.width > 0
     wide = -(-problem.vector.extent // plans.width)
     found = wide * np.where(has_tail, np.where(plans.block > 0, others, problem.batch), even)
-    return np.where(plans.copies, problem.batch * copies_made(problem, plans.width), found)
+    return np.where(plans.copies, problem.batch * copies_made(problem, plans), found)
 
 
 def _spread(problem: Problem, loads: tuple[Load, ...]) -> int:

@@ -8,20 +8,22 @@ All plans of a nest are made together, as columns of numbers, because all are co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 import numpy as np
 
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.axes import stride_along
-from foretell.loops.fetch_slabs import SLABS_SHARE
 from foretell.schedule.block_sum import PARTIAL_BYTES
 from foretell.schedule.copy_operand import COPY_BYTES
 from foretell.search.contraction import Problem, uses
 from foretell.search.near_memory import KEPT_SHARE, TLB_PAGES, WAY_BYTES, Amounts, Counts, Flags, second_cache_bytes
 from foretell.search.tiles import tile_shapes
 from foretell.target.hardware_spec import HardwareSpec
+
+BLOCK_SHARE = 0.6
+"""The part of the second cache for two slabs of a block of a sum and the rows that go with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,15 @@ class Plan:
 class Plans:
     """Plans of one nest, a column for each of their fields."""
 
-    block_loop: str | None
-    """The loop that blocks are made of, where they are."""
+    outer_loop: str | None
+    """The last of the loops around rows and vectors."""
+    row_loop: str | None
     rows: Counts
     width: Counts
     block: Counts
-    """0 for the whole output."""
+    """Iterations of `outer_loop` in a block; 0 for all of it."""
+    block_rows: Counts
+    """Rows in a block; 0 for all."""
     sum_block: Counts
     copies: Flags
 
@@ -66,87 +71,102 @@ class Plans:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> Plan:
-        shape, block = TileShape(int(self.rows[number]), int(self.width[number])), int(self.block[number])
-        sum_block, copies = int(self.sum_block[number]), bool(self.copies[number])
-        return Plan(shape, self.block_loop if block else None, max(1, block), sum_block, copies)
+        shape, sum_block = TileShape(int(self.rows[number]), int(self.width[number])), int(self.sum_block[number])
+        loop, size = self._block_of(shape.rows, int(self.block[number]), int(self.block_rows[number]))
+        return Plan(shape, loop, size, sum_block, bool(self.copies[number]))
+
+    def _block_of(self, rows: int, block: int, block_rows: int) -> tuple[str | None, int]:
+        """A block of rows is one of tiles if these divide it."""
+        if block_rows:
+            return (self.row_loop, block_rows) if block_rows % rows else (f"{self.row_loop}.o", block_rows // rows)
+        return (self.outer_loop, block) if block else (None, 1)
 
     def take(self, numbers: Counts | Flags) -> Plans:
         """Some of them, in the order asked for."""
-        return Plans(
-            self.block_loop,
-            self.rows[numbers],
-            self.width[numbers],
-            self.block[numbers],
-            self.sum_block[numbers],
-            self.copies[numbers],
-        )
+        return replace(self, **{name: getattr(self, name)[numbers] for name in COLUMNS})
+
+    def __add__(self, others: Plans) -> Plans:
+        """These and others of the same nest."""
+        return replace(self, **{name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in COLUMNS})
+
+
+COLUMNS = ("rows", "width", "block", "block_rows", "sum_block", "copies")
 
 
 def every_plan(problem: Problem, spec: HardwareSpec) -> Plans:
     """Every tile, with every block that loops divide into, sums whole or in blocks, and scattered vectors copied.
 
-    Those of one tile stand together, simple ones first: of plans that should take the same time, the first is chosen.
+    Simple ones come first among those of a tile: of plans that should take the same time, the first is chosen.
     """
     rows, width = tile_shapes(spec, problem.row_count, problem.vector.extent, problem.lanes)
-    copied = np.flatnonzero(is_scattered(problem, spec, width) & (copied_bytes(problem, width) <= COPY_BYTES))
-    shape, block = _blocks(problem, rows, width)
-    number, sum_block = _sums_in_blocks(problem, spec, rows[shape], width[shape], block)
-    shapes, none = np.concatenate([copied, shape[number]]), np.zeros_like(copied)
-    found = Plans(
-        _block_loop(problem),
-        rows[shapes],
-        width[shapes],
-        np.concatenate([none, block[number]]),
-        np.concatenate([none, sum_block]),
-        np.arange(len(shapes)) < len(copied),
+    tiles = Plans(
+        problem.others[-1].name if problem.others else None,
+        problem.rows.name if problem.rows is not None else None,
+        rows,
+        width,
+        block=np.zeros_like(rows),
+        block_rows=np.zeros_like(rows),
+        sum_block=np.zeros_like(rows),
+        copies=np.zeros(len(rows), bool),
     )
-    return found.take(np.argsort(shapes, kind="stable"))
+    can_be_copied = is_scattered(problem, spec, width) & (copied_bytes(problem, width) <= COPY_BYTES)
+    blocks = _blocks_around(problem, tiles) if problem.others else _blocks_of_rows(problem, tiles)
+    return _copied(problem, tiles.take(can_be_copied)) + _sums_in_blocks(problem, spec, blocks)
 
 
-def _block_loop(problem: Problem) -> str | None:
-    """The last of the other loops; the tiles of rows if there is none."""
-    if problem.others:
-        return problem.others[-1].name
-    return f"{problem.rows.name}.o" if problem.rows is not None else None
+def _copied(problem: Problem, tiles: Plans) -> Plans:
+    """One copy for all rows, or one for each block of them: more work, but more that cores can share."""
+    sizes = _divisors(problem.row_count)
+    number, block_rows = _pairs(sizes, sizes % tiles.rows[:, None] == 0)
+    return replace(tiles.take(number), block_rows=block_rows, copies=np.ones(len(number), bool))
 
 
-def _blocks(problem: Problem, rows: Counts, width: Counts) -> tuple[Counts, Counts]:
-    """Pairs of a tile and a block; tiles of vectors with a tail go only through the whole output, or one iteration."""
-    has_tail = problem.vector.extent % width > 0
-    parts = problem.others[-1].extent * np.ones_like(rows) if problem.others else problem.row_count // rows
-    has_tiles = bool(problem.others) | (problem.row_count % rows == 0)
-    sizes = np.union1d(_divisors(problem.others[-1].extent if problem.others else problem.row_count), [1])
-    divides = (sizes < parts[:, None]) & (parts[:, None] % sizes == 0) & (~has_tail & has_tiles)[:, None]
-    single = (sizes == 1) & has_tail[:, None] & bool(problem.others)
-    shape, column = np.nonzero(np.column_stack([np.ones(len(rows), bool), divides | single]))
-    return shape, np.concatenate([[0], sizes])[column]
+def _blocks_around(problem: Problem, tiles: Plans) -> Plans:
+    """Blocks of the last other loop; tiles of vectors with a tail go only through all of it, or one iteration."""
+    extent = problem.others[-1].extent
+    has_tail = problem.vector.extent % tiles.width > 0
+    sizes = np.union1d(_divisors(extent), [1])
+    number, block = _pairs(sizes, np.where(has_tail[:, None], sizes == 1, sizes < extent))
+    return replace(tiles.take(number), block=block)
 
 
-def _sums_in_blocks(
-    problem: Problem, spec: HardwareSpec, rows: Counts, width: Counts, block: Counts
-) -> tuple[Counts, Counts]:
-    """Pairs of a plan and a block of its sum, 0 for the whole.
+def _blocks_of_rows(problem: Problem, tiles: Plans) -> Plans:
+    """Blocks of rows: of whole tiles if these divide the rows, else with a tail each; none beside a tail of vectors."""
+    has_tail, has_row_tail = problem.vector.extent % tiles.width > 0, problem.row_count % tiles.rows > 0
+    sizes, rows = _divisors(problem.row_count), tiles.rows[:, None]
+    with_tails = (sizes >= rows) & (problem.loads.row_bytes > 0)
+    fits = np.where(has_row_tail[:, None], with_tails, sizes % rows == 0)
+    number, block_rows = _pairs(sizes, fits & ~has_tail[:, None])
+    return replace(tiles.take(number), block_rows=block_rows)
+
+
+def _pairs(sizes: Counts, is_possible: Flags) -> tuple[Counts, Counts]:
+    """Pairs of a plan and a size that is possible for it, 0 for the whole first."""
+    number, column = np.nonzero(np.column_stack([np.ones(len(is_possible), bool), is_possible]))
+    return number, np.concatenate([[0], sizes])[column]
+
+
+def _sums_in_blocks(problem: Problem, spec: HardwareSpec, plans: Plans) -> Plans:
+    """Each plan with the whole sum, and with blocks of it.
 
     The operand in vectors of a block stays in the first cache, or in the second while the next one comes.
     """
-    whole = np.zeros_like(rows)
-    width_bytes = width * problem.contraction.bits // 8
-    points = block_points(problem, rows, block)
+    width_bytes = plans.width * problem.contraction.bits // 8
+    points = block_points(problem, plans)
     partial_bytes = points * width_bytes
-    is_possible = (problem.row_count % rows == 0) & (partial_bytes > rows * width_bytes)
-    is_possible &= (problem.vector.extent % width == 0) | (block == 0)
+    is_possible = (points > plans.rows) & ((problem.vector.extent % plans.width == 0) | (plans.block == 0))
     if not problem.reductions or not is_possible.any():
-        return np.arange(len(rows)), whole
+        return plans
     extent = problem.reductions[-1].extent
     each_bytes = problem.contraction.reduced // extent * width_bytes
     row_bytes = block_row_bytes(problem, points) / extent
-    near, second = KEPT_SHARE * spec.caches[0].size_bytes, SLABS_SHARE * second_cache_bytes(spec)
+    near, second = KEPT_SHARE * spec.caches[0].size_bytes, BLOCK_SHARE * second_cache_bytes(spec)
     first = np.where(is_possible & (partial_bytes <= near), _largest_block(extent, each_bytes, near), 0)
     later = _largest_block(extent, 2 * each_bytes + row_bytes, second)
     later = np.where(is_possible & (partial_bytes <= PARTIAL_BYTES) & (later != first), later, 0)
-    sizes = np.column_stack([whole, first, later])
+    sizes = np.column_stack([plans.sum_block, first, later])
     number, column = np.nonzero((sizes > 0) | (np.arange(3) == 0))
-    return number, sizes[number, column]
+    return replace(plans.take(number), sum_block=sizes[number, column])
 
 
 def _largest_block(extent: int, step_bytes: Counts | Amounts, room_bytes: float) -> Counts:
@@ -156,10 +176,15 @@ def _largest_block(extent: int, step_bytes: Counts | Amounts, room_bytes: float)
     return np.where(extent * step_bytes > room_bytes, np.concatenate([[0], sizes])[fitting], 0)
 
 
-def block_points(problem: Problem, rows: Counts, block: Counts) -> Counts:
+def block_points(problem: Problem, plans: Plans) -> Counts:
     """Rows of a block, those of all loops but the one in vectors."""
-    each = problem.row_count if problem.others else rows
-    return np.where(block == 0, problem.row_count * prod(loop.extent for loop in problem.others), block * each)
+    outside = np.where(plans.block > 0, plans.block, prod(loop.extent for loop in problem.others))
+    return np.where(plans.block_rows > 0, plans.block_rows, outside * problem.row_count)
+
+
+def tiled_rows(problem: Problem, plans: Plans) -> Counts:
+    """Rows that are parted into tiles together: those of a block if the last tile of each is smaller."""
+    return np.where(plans.block_rows % plans.rows > 0, plans.block_rows, problem.row_count)
 
 
 def block_row_bytes(problem: Problem, points: Counts) -> Amounts:
@@ -197,8 +222,9 @@ def copied_bytes(problem: Problem, width: Counts) -> Counts:
     return problem.contraction.reduced * width * problem.contraction.bits // 8
 
 
-def copies_made(problem: Problem, width: Counts) -> Counts:
+def copies_made(problem: Problem, plans: Plans) -> Counts:
     """How often a part of the operand in vectors is copied, in one batch."""
     load = problem.copyable
     others = prod(loop.extent for loop in problem.others if load is not None and uses(load, loop))
-    return -(-problem.vector.extent // width) * max(1, others // problem.batch)
+    blocks = problem.row_count // np.where(plans.block_rows > 0, plans.block_rows, problem.row_count)
+    return blocks * -(-problem.vector.extent // plans.width) * max(1, others // problem.batch)

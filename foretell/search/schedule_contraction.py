@@ -107,7 +107,7 @@ def _try_problem(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
 
 def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> Schedule:
     """The steps that bring a plain nest into tiles."""
-    v, rows, shape = problem.vector.name, problem.rows, plan.shape
+    v, rows, shape = problem.vector.name, _rows_of_block(problem, plan), plan.shape
     row_names = [rows.name] if rows else []
     extents = {loop.name: loop.extent for loop in problem.contraction.outer}
     outside, inside, steps = _around(problem, plan, extents)
@@ -122,8 +122,11 @@ def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> S
         first = (*inside, *row_names)[0]
         steps += [_copy_step(problem, first, each) for each in vector_tiles]
     row_steps, row_tiles = _row_steps(rows, shape)
+    is_cut = len(row_tiles) > 1
+    if is_cut:
+        steps += _reduction_steps(problem, plan, [(*inside, *row_names, each) for each in vector_tiles])
     steps += row_steps
-    if rows is not None and len(row_tiles) == 1 and not tail:
+    if rows is not None and not is_cut and not tail:
         row = f"{rows.name}.o"
         extents[row] = rows.extent // shape.rows
         if plan.block_loop == row:
@@ -135,7 +138,8 @@ def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> S
     row_loop = [f"{rows.name}.o"] if rows is not None and f"{rows.name}.o" not in inside else []
     if plan.block_loop in row_loop:
         row_loop = []
-    steps += _reduction_steps(problem, plan, [(*inside, *row_loop, *row_tiles, each) for each in vector_tiles])
+    if not is_cut:
+        steps += _reduction_steps(problem, plan, [(*inside, *row_loop, *row_tiles, each) for each in vector_tiles])
     steps += [Hold((row, each)) for row in row_tiles for each in vector_tiles] if rows else []
     steps += [Hold((each,)) for each in vector_tiles] if rows is None else []
     steps += _unroll_steps(problem, plan)
@@ -148,16 +152,33 @@ def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> S
 def _around(problem: Problem, plan: Plan, extents: dict[str, int]) -> tuple[list[str], list[str], list[Step]]:
     """The other loops that run outside the tiles of vectors, those that run inside, and the steps that part them."""
     names = [loop.name for loop in problem.others]
-    load = problem.copyable
+    load, rows, block = problem.copyable, problem.rows, _rows_of_block(problem, plan)
+    blocks: list[str] = []
+    steps: list[Step] = []
+    if rows is not None and block is not None and rows != block:
+        blocks.append(f"{rows.name}.o")
+        steps.append(Tile(rows.name, block.extent))
+        extents[blocks[0]] = rows.extent // block.extent
     if plan.copies and load is not None:
-        used = [loop.name for loop in problem.others if uses(load, loop)]
-        return used, [name for name in names if name not in used], []
-    if plan.block_loop not in names:
+        apart = [loop.name for loop in problem.others if uses(load, loop)]
+    elif plan.block_loop not in names:
         apart = [loop.name for loop in problem.others if is_batch(problem.contraction, loop)]
-        return apart, [name for name in names if name not in apart], []
-    last = names[-1]
-    extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
-    return [*names[:-1], f"{last}.o"], [f"{last}.i"], [Tile(last, plan.block)]
+    else:
+        last = names[-1]
+        extents[f"{last}.o"], extents[f"{last}.i"] = extents[last] // plan.block, plan.block
+        steps.append(Tile(last, plan.block))
+        return [*names[:-1], f"{last}.o"], [f"{last}.i"], steps
+    return [*blocks, *apart], [name for name in names if name not in apart], steps
+
+
+def _rows_of_block(problem: Problem, plan: Plan) -> Loop | None:
+    """The rows, or those of a block if blocks are parted before tiles are."""
+    rows = problem.rows
+    if rows is None or plan.block_loop is None:
+        return rows
+    if plan.block_loop == rows.name:
+        return Loop(f"{rows.name}.i", rows.sym, plan.block)
+    return Loop(f"{rows.name}.i", rows.sym, plan.block * plan.shape.rows) if plan.copies else rows
 
 
 def _copy_step(problem: Problem, before: str, tile: str) -> Step:

@@ -39,7 +39,7 @@ def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> tuple[
 
 
 def covered(
-    tall: Counts, wide: Counts, rows: int, width: int, each: Callable[[Counts, Counts], Amounts | Counts]
+    tall: Counts, wide: Counts, rows: int | Counts, width: int, each: Callable[[Counts, Counts], Amounts | Counts]
 ) -> Amounts:
     """The sum of what each tile of the output has, by its rows and width: full tiles and tails."""
     total = np.zeros(len(tall))

@@ -34,7 +34,7 @@ class Coefficients:
     """Of a step of the sum, whatever the tile: large ones lose less."""
     conflicts: float = 0.3
     """Of a row that was pushed out of the first cache, each step."""
-    partial_sums: float = 15.0
+    partial_sums: float = 20.0
     """Of putting a vector of partial sums aside and taking it up again."""
     scattered: float = 8.0
     """Of a step of the sum whose vectors lie apart: for their lines, and their pages."""

@@ -61,6 +61,21 @@ def test_keys_are_transposed_where_they_are_made() -> None:
     assert shapes(sketch.graph(sketch.op("Softmax", scores, axis=2)))["matmul"] == "f32[1, 64, 32]"
 
 
+def test_a_pointwise_convolution_of_a_small_image_is_computed_as_it_lies() -> None:
+    """Vectors run along all 196 places; copying the result would cost more than the few lanes that stay empty."""
+    sketch = Sketch()
+    graph = sketch.graph(conv(sketch, sketch.data(1, 64, 14, 14), 256, 1, bias=False))
+    assert set(shapes(graph, 16).values()) == {"f32[1, 256, 14, 14]"}
+
+
+def test_a_border_keeps_rows_of_an_image_apart() -> None:
+    """The same before a padded convolution: vectors would end with each row of 14."""
+    sketch = Sketch()
+    x = sketch.op("Relu", conv(sketch, sketch.data(1, 64, 14, 14), 256, 1))
+    graph = sketch.graph(conv(sketch, x, 256, 3, pad=1, group=256))
+    assert shapes(graph, 16)["relu"] == "f32[1, 14, 14, 256]"
+
+
 def test_a_stage_is_stored_in_the_order_of_its_axes() -> None:
     for stage in chosen(depthwise()):
         assert stage.place == tuple(axis.sym for axis in stage.axes)

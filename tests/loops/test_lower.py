@@ -12,7 +12,8 @@ from foretell.ir.expr import Sym
 from foretell.loops.cluster import STACK_BYTES
 from foretell.loops.nodes import Allocate, Block, For, Guard, Statement, identity
 from foretell.loops.verify import verify
-from tests.graph.build_graphs import Sketch, text
+from tests.graph.build_graphs import Sketch, random_feeds, text
+from tests.loops.image_graphs import check_kernels
 from tests.loops.kernels import kernel_of, kernels_of
 
 ROWS = Sym("n", 1)
@@ -280,3 +281,11 @@ def test_identity() -> None:
     assert [identity("max", I8).value, identity("min", U8).value, identity("max", U8).value] == [-128, 255, 0]
     assert identity("min", I64).value == (1 << 63) - 1
     assert [identity("max", BOOL).value, identity("min", BOOL).value] == [False, True]
+
+
+@pytest.mark.parametrize("rows", [8, 13, 150])
+@pytest.mark.parametrize("columns", [8, 21, 130])
+def test_the_last_blocks_of_a_transposition_end_where_it_ends(rows: int, columns: int) -> None:
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op("Transpose", sketch.data(rows, columns), perm=(1, 0)))
+    check_kernels(graph, random_feeds(graph), lanes=8)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from foretell.graph.nodes import Graph
 from foretell.search.contraction import Problem
 from foretell.search.plan_terms import PlanTerms, plan_terms, task_count
-from foretell.search.plans import every_plan
+from foretell.search.plans import block_points, every_plan, tiled_rows
 from foretell.target.hardware_spec import Coefficients, HardwareSpec
+from tests.graph.build_graphs import Sketch
 from tests.search.test_schedule_contraction import ICELAKE, SPECS, find_problem, graphs, matrix_product, plain_nest
 
 
@@ -46,6 +47,7 @@ def test_plans_are_distinct_and_divide_loops(graph: Graph, spec: HardwareSpec) -
     extents = {loop.name: loop.extent for loop in problem.others}
     for plan in each:
         if problem.rows is not None:
+            extents[problem.rows.name] = problem.row_count
             extents[f"{problem.rows.name}.o"] = problem.row_count // plan.shape.rows
         assert plan.block_loop is None or extents[plan.block_loop] % plan.block == 0
         assert plan.sum_block == 0 or problem.reductions[-1].extent % plan.sum_block == 0
@@ -74,3 +76,26 @@ def test_tasks_are_tiles() -> None:
     is_even = (plans.sum_block == 0) & ~plans.copies & (24 % plans.rows == 0) & (64 % plans.width == 0)
     even = plans.take(is_even)
     assert task_count(problem, even).tolist() == (24 // even.rows * (64 // even.width)).tolist()
+
+
+def test_tasks_are_blocks_where_tiles_do_not_divide_the_rows() -> None:
+    """100 rows in tiles of 6: one tail, or one for each block."""
+    problem = problem_of(matrix_product(100, 64, 30), ICELAKE)
+    assert problem is not None and not problem.others
+    plans = every_plan(problem, ICELAKE)
+    uneven = plans.take((plans.sum_block == 0) & ~plans.copies & (plans.rows == 6) & (plans.width == 64))
+    assert uneven.block_rows.tolist() == [0, 10, 20, 25, 50]
+    assert block_points(problem, uneven).tolist() == tiled_rows(problem, uneven).tolist() == [100, 10, 20, 25, 50]
+    assert task_count(problem, uneven).tolist() == [1, 10, 5, 4, 2]
+    assert [uneven[number].block_loop for number in (0, 1)] == [None, problem.rows and problem.rows.name]
+
+
+def test_tasks_are_copies() -> None:
+    sketch = Sketch()
+    product = sketch.op("MatMul", sketch.weights(1024, 256), sketch.data(256, 196))
+    problem = problem_of(sketch.graph(product), ICELAKE)
+    assert problem is not None and problem.row_count == 1024
+    plans = every_plan(problem, ICELAKE)
+    copied = plans.take(plans.copies & (plans.rows == 4) & (plans.width == 49))
+    assert copied.block_rows.tolist() == [0, *(2**power for power in range(2, 10))]
+    assert task_count(problem, copied).tolist() == [4, *(4 * 1024 // 2**power for power in range(2, 10))]

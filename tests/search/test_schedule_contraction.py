@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +124,8 @@ def test_every_schedule_of_the_space(graph: Graph, spec: HardwareSpec, data: st.
         return
     plans = every_plan(problem, spec)
     plan = plans[data.draw(st.integers(0, len(plans) - 1))]
-    if problem.copyable is not None and plan.block_loop is None and not plan.sum_block:
+    can_be_copied = problem.copyable is not None and problem.rows is not None and not plan.sum_block
+    if can_be_copied and problem.rows is not None and plan.block_loop in (None, f"{problem.rows.name}.o"):
         plan = replace(plan, copies=data.draw(st.booleans()))  # small operands are copied for no reason
     check(graph, nest, build_schedule(problem, plan, constants))
 
@@ -193,6 +195,31 @@ def test_sums_in_blocks_are_part_of_the_space() -> None:
     problem = find_problem(nest, ICELAKE, frozenset(buffer.name for buffer in nest.reads[1:]))
     assert problem is not None
     assert every_plan(problem, ICELAKE).sum_block.any()
+
+
+@pytest.mark.parametrize("rows", [96, 100])
+def test_sums_and_rows_in_blocks_whether_tiles_divide_the_rows_or_not(rows: int) -> None:
+    graph = matrix_product(rows, 64, 40)
+    nest = plain_nest(graph)
+    constants = frozenset(value.name for value in graph.constants)
+    problem = find_problem(nest, SPECS[-1], constants)
+    assert nest is not None and problem is not None
+    plans = every_plan(problem, SPECS[-1])
+    blocked = plans.take((plans.rows == 6) & (plans.width == 64) & (plans.sum_block > 0))
+    assert (blocked.block_rows == 0).any() and (blocked.block_rows > 0).any()
+    for number in range(len(blocked)):
+        check(graph, nest, build_schedule(problem, blocked[number], constants))
+
+
+def test_an_operand_is_copied_once_for_each_block_of_rows_if_cores_would_be_idle() -> None:
+    """196 points are three or four copies, which two cores cannot share evenly."""
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op("MatMul", sketch.weights(1024, 256), sketch.data(256, 196)))
+    nest = plain_nest(graph)
+    assert nest is not None
+    ranked = rank_plans(nest, replace(ICELAKE, cores=2), frozenset(value.name for value in graph.constants))
+    assert ranked is not None
+    assert ranked.plans[0].copies and ranked.plans[0].block_loop is not None
 
 
 def test_cores_do_not_stay_idle() -> None:
