@@ -113,7 +113,8 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
     rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
     slabs_held = np.where(2 * part * slab > spec.caches[0].size_bytes, 2, 1)
-    rows_again = cycles_from(spec, tile_bytes, part * (block_bytes + slabs_held * slab))
+    # The next slab reads rows again, after all blocks of the sum.
+    rows_again = cycles_from(spec, tile_bytes, block_bytes + slab + (slabs_held - 1) * part * slab)
     # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
     firsts = np.maximum(slabs, blocks * tiles_wide)
     is_fetched = (2 * part * slab <= SLABS_SHARE * second_cache_bytes(spec)) & (tiles > firsts)

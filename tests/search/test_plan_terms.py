@@ -90,6 +90,16 @@ def test_tasks_are_blocks_where_tiles_do_not_divide_the_rows() -> None:
     assert [uneven[number].block_loop for number in (0, 1)] == [None, problem.rows and problem.rows.name]
 
 
+def test_blocks_of_a_sum_do_not_bring_rows_nearer() -> None:
+    """256 rows are a megabyte: between one slab and the next all of it is read, in blocks of the sum or at once."""
+    problem = problem_of(matrix_product(1024, 1024, 1024), ICELAKE)
+    assert problem is not None
+    plans = every_plan(problem, ICELAKE)
+    some = plans.take((plans.rows == 6) & (plans.width == 64) & (plans.block_rows == 256))
+    whole, blocked = plan_terms(problem, ICELAKE, some).rows
+    assert some.sum_block.tolist() == [0, 512] and whole == blocked
+
+
 def test_tasks_are_copies() -> None:
     sketch = Sketch()
     product = sketch.op("MatMul", sketch.weights(1024, 256), sketch.data(256, 196))
