@@ -21,8 +21,10 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.bounds_checks import bounds_checks
 from foretell.loops.finish_kernel import finish_kernel
+from foretell.loops.lower import Fusion
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
+from foretell.partition.choose_groups import Decision, GroupChooser
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
@@ -45,14 +47,21 @@ class Lowered:
     """Names of packed constants: what they are made of, and how."""
     nests: tuple[tuple[Nest, int], ...]
     """Distinct sums of products, and how often each occurs."""
+    decisions: tuple[Decision, ...]
+    """Which clusters became one kernel, which did not, and why."""
 
 
 def lower_program(graph: Graph, target: Target, recorded: Recorded | None = None) -> Lowered:
     """Kernels for a graph; `recorded` knows schedules that were measured."""
-    schedule = NestScheduler(target.spec, frozenset(value.name for value in graph.constants), recorded)
-    steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule)
-    nests = tuple((nest, schedule.counts[name]) for name, nest in schedule.nests.items())
-    return Lowered([_finished(step, target) for step in steps], schedule.packed, nests)
+    constants = frozenset(value.name for value in graph.constants)
+    schedule = NestScheduler(target.spec, constants, recorded)
+    inside = NestScheduler(target.spec, constants, recorded, is_inside=True, packed=schedule.packed)
+    chooser = GroupChooser(target.spec, constants)
+    fusion = Fusion(chooser, inside)
+    steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule, fusion)
+    nests = tuple((nest, each.counts[name]) for each in (schedule, inside) for name, nest in each.nests.items())
+    finished = [_finished(step, target) for step in steps]
+    return Lowered(finished, schedule.packed, nests, tuple(chooser.decisions))
 
 
 def _finished(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:

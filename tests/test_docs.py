@@ -13,7 +13,7 @@ PAGES = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["loops.md", "schedules.md", "targets.md", "machine-code.md"])
+@pytest.mark.parametrize("page", ["loops.md", "schedules.md", "fusing.md", "targets.md", "machine-code.md"])
 def test_code_runs(page: str) -> None:
     """Blocks share one namespace. A text block is the output of all Python since the last one."""
     printed, names = "", {}

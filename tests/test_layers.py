@@ -13,18 +13,18 @@ import foretell.support
 
 ROOT = Path(foretell.support.__file__).parents[1]
 LEVEL_0 = {"support", "ir", "target"}
-STAGES = {"frontend", "graph", "partition", "loops", "schedule", "cost", "search", "codegen", "runtime"}
+STAGES = {"frontend", "graph", "loops", "schedule", "cost", "search", "partition", "codegen", "runtime"}
 ALLOWED: dict[str, set[str]] = {
     "support": set(),
     "ir": {"support"},
     "target": {"support", "ir"},
     "graph": {"support", "ir"},
     "frontend": {"support", "ir", "graph"},
-    "partition": {"graph"} | LEVEL_0,
-    "loops": {"graph", "partition"} | LEVEL_0,
+    "loops": {"graph"} | LEVEL_0,
     "schedule": {"loops"} | LEVEL_0,
     "cost": {"graph", "loops", "schedule", "codegen"} | LEVEL_0,
-    "search": {"graph", "partition", "loops", "schedule", "cost"} | LEVEL_0,
+    "search": {"graph", "loops", "schedule", "cost"} | LEVEL_0,
+    "partition": {"loops", "search"} | LEVEL_0,
     "codegen": {"loops"} | LEVEL_0,
     "runtime": {"support", "ir", "target"},
     "link_program": STAGES | LEVEL_0,

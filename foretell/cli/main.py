@@ -87,6 +87,7 @@ def explain(
     from foretell.cli.inputs import parse_shapes
     from foretell.compiler import choose_algorithms, import_model, lower_program, simplify
     from foretell.report.choices import choices_table, describe_choices
+    from foretell.report.groups import groups_table
     from foretell.report.kernels import describe_kernels, kernels_table
     from foretell.report.passes import passes_json, passes_table, summarise_passes
     from foretell.support.trace import Trace
@@ -114,9 +115,12 @@ def explain(
             kernels_table(found),
             "",
             choices_table(choices),
+            "",
+            groups_table(lowered.decisions),
             facts={
                 "kernels": [kernel.to_json() for kernel in found],
                 "sums_of_products": [asdict(choice) for choice in choices],
+                "fusing": [asdict(decision) for decision in lowered.decisions],
             },
         )
         return

@@ -65,6 +65,8 @@ from foretell.loops.nodes import (
 )
 
 LINE_BYTES = 64
+SMALL_BYTES = 4096
+"""Arrays of at most this size may be read and written at places that are all known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,7 +571,14 @@ class _LoopEmitter:
 
     # --- buffers ---
 
-    def _entry_alloca(self, type: ir.Type, count: int = 1) -> ir.Value:
+    def _array_size(self, elements: int) -> ir.Value:
+        """A number that LLVM does not know to be this one: it takes small arrays apart into registers, and LLVM 22 then
+        uses some of them before they are computed (VectorCombine, two halves of a wide vector)."""
+        with self.builder.goto_entry_block():
+            begin = self.builder.function.args[-2]
+            return self.builder.add(ir.Constant(I64, elements), self.builder.lshr(begin, ir.Constant(I64, 63)))
+
+    def _entry_alloca(self, type: ir.Type, count: int | ir.Value = 1) -> ir.Value:
         """A slot of the function's frame, made once however often the loop around it runs."""
         with self.builder.goto_entry_block():
             slot = self.builder.alloca(type, size=count)
@@ -585,7 +594,8 @@ class _LoopEmitter:
             return
         elements = expr.product(buffer.shape)
         assert isinstance(elements, int), f"{buffer} on the stack needs a known size"
-        slot = self._entry_alloca(stored_type(buffer.dtype), max(1, elements))
+        count = self._array_size(max(1, elements)) if elements * buffer.dtype.itemsize <= SMALL_BYTES else elements
+        slot = self._entry_alloca(stored_type(buffer.dtype), count)
         slot.type = POINTER  # llvmlite types what it allocates; elements are read and written as vectors too
         self.pointers[buffer] = slot
 

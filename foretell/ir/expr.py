@@ -525,3 +525,16 @@ def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], D
             return None
         rest = add(rest, term)
     return coefficients, rest
+
+
+def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
+    """(the terms that mention none of `variables`, the others); their sum is the value."""
+    without: Dim = 0
+    within: Dim = 0
+    for monomial, coefficient in terms_of(value):
+        term = _from_terms({monomial: coefficient})
+        if symbols(term) & variables:
+            within = add(within, term)
+        else:
+            without = add(without, term)
+    return without, within

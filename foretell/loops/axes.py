@@ -21,7 +21,7 @@ def collapse(
     before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
     """
     bindings: dict[Sym, Dim] = {}
-    loads = list(_moving_alike(bodies))
+    loads = list(moving_alike(bodies))
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
@@ -36,7 +36,7 @@ def collapse(
     return tuple(current), bindings
 
 
-def _moving_alike(bodies: Sequence[Scalar]) -> Mapping[Load, int]:
+def moving_alike(bodies: Sequence[Scalar]) -> Mapping[Load, int]:
     """Loads that differ only by where they start as one, and how many there are."""
     return Counter(map(at_origin, distinct_loads(bodies)))
 
@@ -106,12 +106,12 @@ def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
 
 def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:
     """The axis whose vectors cost least: contiguous loads are cheap, equal ones free, others one load per lane."""
-    loads = _moving_alike(bodies)
-    costs = [_vector_cost(axis, stores, loads, lanes) for axis in axes]
+    loads = moving_alike(bodies)
+    costs = [vector_cost(axis, stores, loads, lanes) for axis in axes]
     return min(range(len(axes)), key=lambda number: (costs[number], -number)) if axes else -1
 
 
-def _vector_cost(axis: Axis, stores: Sequence[Access], loads: Mapping[Load, int], lanes: int) -> float:
+def vector_cost(axis: Axis, stores: Sequence[Access], loads: Mapping[Load, int], lanes: int) -> float:
     """Memory operations per element, were this axis in vectors."""
     accesses = [(load.source, load.indices, times) for load, times in loads.items()]
     total = 0.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
-from foretell.loops.nodes import distinct_loads, scalar_symbols
+from foretell.loops.nodes import distinct_loads, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage, is_sum_of_products
 
 STACK_BYTES = 64 << 10
@@ -24,6 +24,23 @@ class Cluster:
     stages: tuple[TensorStage, ...]
     depth: int
     """Outer axes that all stages share."""
+
+    def unified(self) -> Cluster:
+        """The same with shared axes named alike."""
+        first = self.stages[0]
+        if all(stage.axes[: self.depth] == first.axes[: self.depth] for stage in self.stages):
+            return self
+        unified: list[TensorStage] = []
+        for stage in self.stages:
+            bindings: dict[Sym, Dim] = {
+                own.sym: shared.sym
+                for own, shared in zip(stage.axes, first.axes[: self.depth], strict=False)
+                if own.sym != shared.sym
+            }
+            axes = first.axes[: self.depth] + stage.axes[self.depth :]
+            place = tuple(expr.substitute(index, bindings) for index in stage.place)
+            unified.append(replace(stage, axes=axes, place=place, body=substitute_scalar(stage.body, bindings)))
+        return Cluster(tuple(unified), self.depth)
 
 
 def cluster_stages(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[Cluster]:

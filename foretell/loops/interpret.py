@@ -26,7 +26,7 @@ def interpret(kernels: Sequence[Kernel], arrays: Mapping[str, Array], symbols: M
         for kernel in kernels:
             for buffer in kernel.writes:
                 memory.setdefault(buffer.name, _fresh(buffer, symbols))
-            parameters = {buffer: memory[buffer.name] for buffer in (*kernel.reads, *kernel.writes)}
+            parameters = {b: _seen_as(memory[b.name], b, symbols) for b in (*kernel.reads, *kernel.writes)}
             _run(kernel.body, _State(parameters, dict(symbols)))
     return memory
 
@@ -45,6 +45,11 @@ def _fresh(buffer: Buffer, symbols: Mapping[Sym, int]) -> Array:
     raw = array.reshape(-1).view(np.uint8)
     raw[...] = 1 if array.dtype == np.bool_ else 0xFF
     return array
+
+
+def _seen_as(array: Array, buffer: Buffer, symbols: Mapping[Sym, int]) -> Array:
+    """The same memory with the dimensions that a kernel sees in it."""
+    return array.reshape([evaluate_dim(dim, symbols) for dim in buffer.shape])
 
 
 def _run(statement: Statement, state: _State) -> None:

@@ -10,7 +10,7 @@ lives in registers or on the stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from foretell.ir import expr
@@ -18,6 +18,8 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.axes import access_stride, collapse, join_axes, stride_along, vector_axis
 from foretell.loops.cluster import Cluster, cluster_stages
+from foretell.loops.fuse import Fused
+from foretell.loops.join_nests import join_nests
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -61,24 +63,56 @@ Scheduler: TypeAlias = Callable[[Kernel], Kernel | None]
 """Makes a plain nest fast, or declines."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Which clusters become one kernel, given the buffers that others read; and how nests run inside its tiles."""
+
+    groups: Callable[[Sequence[Cluster], frozenset[Buffer]], Sequence[Cluster | Fused]]
+    schedule: Scheduler
+
+
 def lower(
-    stages: Sequence[TensorStage], kept: frozenset[Buffer], lanes: int, schedule: Scheduler | None = None
+    stages: Sequence[TensorStage],
+    kept: frozenset[Buffer],
+    lanes: int,
+    schedule: Scheduler | None = None,
+    fusion: Fusion | None = None,
 ) -> list[Kernel]:
     """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32.
 
     Sums of products are given to `schedule` as plain nests; what it declines gets the same loops as everything else.
+    `fusion` decides which nests are fused, tile by tile; without it, none are.
     """
-    clusters = cluster_stages([stage for stage in stages if not _is_empty(stage)], kept)
+    in_parts = frozenset(stage.buffer for stage in stages if not stage.is_whole)
+    clusters = cluster_stages([stage for stage in stages if not _is_empty(stage)], kept | in_parts)
+    visible = kept | in_parts | read_across(clusters)
+    empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
+    if fusion is None:
+        return [*empty, *(_nest(cluster, visible, lanes, schedule) for cluster in clusters)]
+    groups = fusion.groups(clusters, kept)
+    return [*empty, *(_kernel_of(group, visible, lanes, schedule, fusion) for group in groups)]
+
+
+def read_across(clusters: Sequence[Cluster]) -> frozenset[Buffer]:
+    """Buffers that one cluster fills and another one reads."""
     home = {stage.buffer: number for number, cluster in enumerate(clusters) for stage in cluster.stages}
-    shared = {
+    return frozenset(
         load.source
         for number, cluster in enumerate(clusters)
         for stage in cluster.stages
         for load in distinct_loads([stage.body])
         if isinstance(load.source, Buffer) and home.get(load.source, number) != number
-    }
-    empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
-    return [*empty, *(_nest(cluster, kept | shared, lanes, schedule) for cluster in clusters)]
+    )
+
+
+def _kernel_of(
+    group: Cluster | Fused, visible: frozenset[Buffer], lanes: int, schedule: Scheduler | None, fusion: Fusion
+) -> Kernel:
+    if isinstance(group, Cluster):
+        return _nest(group, visible, lanes, schedule)
+    visible = visible | set(group.between)
+    nests = [_nest(member.cluster, visible, lanes, fusion.schedule) for member in group.members]
+    return join_nests(group, nests)
 
 
 def _is_empty(stage: TensorStage) -> bool:
@@ -89,20 +123,31 @@ def _is_empty(stage: TensorStage) -> bool:
 
 
 def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Scheduler | None) -> Kernel:
-    stages, depth = _unified(cluster)
-    stages = _rows_in_outputs(stages, depth, kept)
-    locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
-    inner = [_with_locals(stage, locals_, depth) for stage in stages]
-    outer = stages[0].axes[:depth]
+    depth, (stages, locals_) = cluster.depth, _with_own_locals(cluster, kept)
     if any(len(stage.axes) > depth for stage in stages):
-        body: Statement = Block(tuple(_row_loops(inner, depth, lanes)))
-        body = _allocated(body, [locals_[s.buffer] for s in stages if s.buffer in locals_])
-        return _kernel(inner, _outer_loops(outer, body, _points(stages)))
-    if schedule is not None and _has_one_sum(inner):
-        scheduled = schedule(with_own_buffers(_kernel(inner, _plain_nest(outer, inner, locals_))))
+        body: Statement = Block(tuple(_row_loops(stages, depth, lanes)))
+        body = _allocated(body, locals_)
+        return _kernel(stages, _outer_loops(stages[0].axes[:depth], body, _points(stages)))
+    if schedule is not None and _has_one_sum(stages):
+        scheduled = schedule(_plain_nest(stages, locals_))
         if scheduled is not None:
             return scheduled
-    return _kernel(inner, _point_nest(outer, inner, locals_, lanes))
+    return _kernel(stages, _point_nest(stages[0].axes, stages, locals_, lanes))
+
+
+def try_plain_nest(cluster: Cluster, kept: frozenset[Buffer]) -> Kernel | None:
+    """The nest of a sum of products as schedules are asked for it; None for other clusters."""
+    stages, locals_ = _with_own_locals(cluster, kept)
+    is_plain = all(len(stage.axes) == cluster.depth for stage in stages) and _has_one_sum(stages)
+    return _plain_nest(stages, locals_) if is_plain else None
+
+
+def _with_own_locals(cluster: Cluster, kept: frozenset[Buffer]) -> tuple[list[TensorStage], list[Buffer]]:
+    """The stages with their axes named alike, and with what only they read in registers or on the stack."""
+    depth = cluster.depth
+    stages = _rows_in_outputs(list(cluster.unified().stages), depth, kept)
+    locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
+    return [_with_locals(stage, locals_, depth) for stage in stages], list(locals_.values())
 
 
 def _kernel(stages: Sequence[TensorStage], statement: Statement) -> Kernel:
@@ -119,13 +164,14 @@ def _has_one_sum(stages: Sequence[TensorStage]) -> bool:
     return len(sums) == 1 and is_sum_of_products(sums[0])
 
 
-def _plain_nest(outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer]) -> Statement:
+def _plain_nest(stages: Sequence[TensorStage], locals_: Sequence[Buffer]) -> Kernel:
     """Serial loops over the points of the output, and at each of them the stages in turn; no loop runs just once."""
     places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
-    axes, bindings = collapse(outer, places, [stage.body for stage in stages])
+    axes, bindings = collapse(stages[0].axes, places, [stage.body for stage in stages])
     moved = [replace(stage, body=substitute_scalar(stage.body, bindings)) for stage in stages]
     body = Block(tuple(_point_stage(stage, bindings, [], -1) for stage in moved))
-    return flattened(without_single_iterations(_loops(axes, _allocated(body, list(locals_.values())))))
+    loops = flattened(without_single_iterations(_loops(axes, _allocated(body, locals_))))
+    return with_own_buffers(_kernel(stages, loops))
 
 
 def _rows_in_outputs(stages: list[TensorStage], depth: int, kept: frozenset[Buffer]) -> list[TensorStage]:
@@ -170,22 +216,6 @@ def _points(stages: Sequence[TensorStage]) -> Dim:
     for stage in stages:
         total = total + stage.points * max(1, round(body_cost(stage.body)))
     return total
-
-
-def _unified(cluster: Cluster) -> tuple[list[TensorStage], int]:
-    """The stages with their shared axes named alike."""
-    first = cluster.stages[0]
-    unified: list[TensorStage] = []
-    for stage in cluster.stages:
-        bindings: dict[Sym, Dim] = {
-            own.sym: shared.sym
-            for own, shared in zip(stage.axes, first.axes[: cluster.depth], strict=False)
-            if own.sym != shared.sym
-        }
-        axes = first.axes[: cluster.depth] + stage.axes[cluster.depth :]
-        place = tuple(expr.substitute(index, bindings) for index in stage.place)
-        unified.append(replace(stage, axes=axes, place=place, body=substitute_scalar(stage.body, bindings)))
-    return unified, cluster.depth
 
 
 def _local_buffer(stage: TensorStage, depth: int) -> Buffer:
@@ -304,7 +334,7 @@ def _loops(axes: Sequence[Axis], body: Statement, vector: int = -1, kind: str = 
 
 
 def _point_nest(
-    outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer], lanes: int
+    outer: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: Sequence[Buffer], lanes: int
 ) -> Statement:
     """Stages without inner axes: maps and reductions at each point of the outer axes, which may run in vectors."""
     places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
@@ -323,15 +353,14 @@ def _point_nest(
     reduced = [axis for stage in stages for axis in stage.reduction_axes]
     best = vector_axis((*axes, *reduced), places, [stage.body for stage in stages], lanes)
     body = Block(tuple(_point_stage(stage, bindings, reduced, best - len(axes)) for stage in stages))
-    registers = [locals_[buffer] for buffer in locals_]
     points = _points(stages)
     if best >= len(axes) or not axes:
-        return _outer_loops(axes, _allocated(body, registers), points)
+        return _outer_loops(axes, _allocated(body, locals_), points)
     rest = tuple(axis for number, axis in enumerate(axes) if number != best)
-    inner = For(axes[best].sym, axes[best].extent, "vector", _allocated(body, registers))
+    inner = For(axes[best].sym, axes[best].extent, "vector", _allocated(body, locals_))
     if rest:
         return _outer_loops(rest, inner, points)
-    return _blocked(axes[best], _allocated(body, registers), points)
+    return _blocked(axes[best], _allocated(body, locals_), points)
 
 
 def _point_stage(stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axis], vector: int) -> Statement:
@@ -346,7 +375,7 @@ def _point_stage(stage: TensorStage, bindings: dict[Sym, Dim], reduced: list[Axi
 
 
 def _try_row_by_row(
-    axes: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: dict[Buffer, Buffer], bindings: dict[Sym, Dim]
+    axes: tuple[Axis, ...], stages: Sequence[TensorStage], locals_: Sequence[Buffer], bindings: dict[Sym, Dim]
 ) -> Statement | None:
     """A reduction of whole rows of memory into one, which stays in the cache while the others stream by.
 
@@ -371,7 +400,7 @@ def _try_row_by_row(
     start = For(inside, extent, "vector", Store(row, (inside,), identity(first.reduction, first.buffer.dtype)))
     finish = [Store(first.buffer, _substituted(first.place, bindings), so_far)]
     finish += [Store(stage.buffer, _substituted(stage.place, bindings), stage.body) for stage in rest]
-    last = For(inside, extent, "vector", _allocated(Block(tuple(finish)), list(locals_.values())))
+    last = For(inside, extent, "vector", _allocated(Block(tuple(finish)), locals_))
     body = substitute_statement(
         Allocate(row, Block((start, update, last))), {column.sym: blocks.sym * ROW_BLOCK + inside}
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.choose_layouts import choose_layouts
-from foretell.loops.lower import Scheduler, lower
+from foretell.loops.lower import Fusion, Scheduler, lower
 from foretell.loops.nodes import Kernel
 from foretell.loops.split_by_value import split_by_value
 from foretell.loops.stages import flatten, inline, split_at_conditions
@@ -31,9 +31,16 @@ class NodeStep:
 
 
 def lower_graph(
-    graph: Graph, is_native: Callable[[Node], bool], lanes: int, schedule: Scheduler | None = None
+    graph: Graph,
+    is_native: Callable[[Node], bool],
+    lanes: int,
+    schedule: Scheduler | None = None,
+    fusion: Fusion | None = None,
 ) -> list[NativeStep | NodeStep]:
-    """The steps that compute a graph's outputs, in order; `schedule` is asked about sums of products."""
+    """The steps that compute a graph's outputs, in order.
+
+    `schedule` is asked about sums of products, `fusion` about what is fused.
+    """
     steps: list[NativeStep | NodeStep] = []
     run: list[Node] = []
     for node in graph.nodes:
@@ -41,11 +48,11 @@ def lower_graph(
             run.append(node)
             continue
         if run:
-            steps.append(_native_step(run, graph, lanes, schedule))
+            steps.append(_native_step(run, graph, lanes, schedule, fusion))
             run = []
         steps.append(NodeStep(node))
     if run:
-        steps.append(_native_step(run, graph, lanes, schedule))
+        steps.append(_native_step(run, graph, lanes, schedule, fusion))
     return steps
 
 
@@ -53,7 +60,9 @@ def buffer_of(value: Value) -> Buffer:
     return Buffer(value.name, value.dtype, value.shape)
 
 
-def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Scheduler | None) -> NativeStep:
+def _native_step(
+    nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Scheduler | None, fusion: Fusion | None
+) -> NativeStep:
     inside = {value for node in nodes for value in node.outputs}
     own = {id(node) for node in nodes}
     read_elsewhere = {
@@ -65,5 +74,4 @@ def _native_step(nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Sche
     stages = choose_layouts(stages, kept, constants, lanes)
     stages = split_by_value(split_at_conditions(widen_buffers(stages, kept)))
     stages = transpose_operands(stages, constants)
-    in_parts = frozenset(stage.buffer for stage in stages if stage.place != tuple(axis.sym for axis in stage.axes))
-    return NativeStep(tuple(lower(stages, kept | in_parts, lanes, schedule)))
+    return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion)))

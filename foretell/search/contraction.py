@@ -158,11 +158,20 @@ def uses(load: Load, loop: Loop) -> bool:
 
 
 def touched_bytes(load: Load, contraction: Contraction) -> int:
-    """Bytes of an operand that are read at all: a stride may leave some out."""
+    """Bytes of an operand that are read at all: loops may go through a part of it, and a stride may leave some out."""
     assert isinstance(load.source, Buffer)
-    whole = prod(dim for dim in load.source.shape if isinstance(dim, int))
-    points = prod(loop.extent for loop in (*contraction.outer, *contraction.reductions) if uses(load, loop))
-    return min(whole, points) * load.source.dtype.itemsize
+    loops = (*contraction.outer, *contraction.reductions)
+    own = frozenset(loop.sym for loop in loops)
+    elements = 1
+    for index, dim in zip(load.indices, load.source.shape, strict=True):
+        assert isinstance(index, (int, expr.Expr))
+        _, inside = expr.split(index, own)
+        low, high = expr.bounds(inside)
+        points = prod(loop.extent for loop in loops if loop.sym in expr.symbols(inside))
+        reach = points if low is None or high is None else high - low + 1
+        elements *= min(points, reach, dim if isinstance(dim, int) else points)
+    points = prod(loop.extent for loop in loops if uses(load, loop))
+    return min(elements, points) * load.source.dtype.itemsize
 
 
 # --- the axes of a tile ---------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretell.ir import expr
-from foretell.ir.tensor_expr import Buffer, Load
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Buffer, Load, Scalar
 from foretell.loops.nodes import Kernel
 from foretell.schedule.pack import Part
 from foretell.schedule.steps import (
@@ -63,13 +64,13 @@ def try_schedule(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) 
     return build_schedule(problem, plans[best], constants)
 
 
-def predicted_cycles(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> float | None:
-    """What that schedule should take, in cycles of all cores together."""
+def best_terms(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> PlanTerms | None:
+    """What that schedule spends its time on."""
     problem = _try_problem(kernel, spec, constants)
     if problem is None:
         return None
     terms = plan_terms(problem, spec, every_plan(problem, spec))
-    return float(terms.cycles[terms.ranking.argmin()])
+    return terms.take(int(terms.ranking.argmin()))
 
 
 def rank_plans(kernel: Kernel, spec: HardwareSpec, constants: frozenset[str]) -> RankedPlans | None:
@@ -262,10 +263,17 @@ def _parts(problem: Problem, plan: Plan, load: Load, loop: Loop, size: int) -> t
         return max((order.index(sym) for sym in expr.symbols(index) if sym in order), default=-1), dimension
 
     rest = sorted((number for number in range(len(load.indices)) if number != blocked), key=place)
-    parts = [Part(number) for number in rest]
+    around = [number for number in rest if _is_around(load.indices[number], order)]
+    parts = [Part(number) for number in rest if number not in around]
     inner = problem.reductions[-1:]
     if plan.sum_block and inner and inner[0].sym in load.indices:
         summed = load.indices.index(inner[0].sym)
         parts[parts.index(Part(summed))] = Part(summed, 1, plan.sum_block)
         parts.insert(0, Part(summed, plan.sum_block))
-    return (Part(blocked, size), *parts, Part(blocked, 1, size))
+    return (*map(Part, around), Part(blocked, size), *parts, Part(blocked, 1, size))
+
+
+def _is_around(index: Dim | Scalar, loops: Sequence[Sym]) -> bool:
+    """Whether loops outside the nest decide on an index, and none of its own."""
+    symbols = expr.symbols(index) if isinstance(index, (int, expr.Expr)) else frozenset[Sym]()
+    return bool(symbols) and symbols.isdisjoint(loops)

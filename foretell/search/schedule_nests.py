@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.canonical import canonical
-from foretell.loops.nodes import Kernel
+from foretell.loops.nodes import Kernel, free_symbols, substitute_statement
 from foretell.loops.plain_nests import map_accesses
 from foretell.schedule.illegal import IllegalStep
 from foretell.schedule.pack import Part, packed_buffer
-from foretell.schedule.steps import Pack, Schedule, apply_schedule
+from foretell.schedule.steps import Pack, Parallelise, Schedule, apply_schedule
 from foretell.search.records import workload_name
 from foretell.search.schedule_contraction import try_schedule
-from foretell.target.hardware_spec import HardwareSpec
+from foretell.target.hardware_spec import HardwareSpec, with_cores
 
 Packing: TypeAlias = tuple[Buffer, tuple[Part, ...]]
 """A constant and the order in which it is stored."""
@@ -55,6 +56,8 @@ class NestScheduler:
     spec: HardwareSpec
     constants: frozenset[str]
     recorded: Recorded | None = None
+    is_inside: bool = False
+    """Whether nests run inside tiles of a kernel, which threads share already."""
     packed: dict[str, Packing] = field(default_factory=dict)
     nests: dict[str, Nest] = field(default_factory=dict)
     """Distinct nests that schedules were asked for, by workload."""
@@ -71,21 +74,28 @@ class NestScheduler:
             constants = (
                 buffer.name for buffer, is_constant in zip(shared.reads, are_constant, strict=True) if is_constant
             )
-            self.nests[name] = Nest(name, shared, frozenset(constants))
-            self._known[name] = self._schedule(self.nests[name])
+            alone = _at_first_tile(shared) if self.is_inside else shared
+            self.nests[name] = Nest(name, alone, frozenset(constants))
+            self._known[name] = self._schedule(self.nests[name], shared)
         self.counts[name] = self.counts.get(name, 0) + 1
         found = self._known[name]
         return None if found is None else self._between(found, shared, kernel)
 
-    def _schedule(self, nest: Nest) -> _Scheduled | None:
+    def _schedule(self, nest: Nest, shared: Kernel) -> _Scheduled | None:
         recorded = self.recorded(nest.workload) if self.recorded is not None else None
         if recorded is not None:
             try:
-                return _scheduled(nest, recorded)
+                return self._scheduled(shared, recorded)
             except IllegalStep:  # it was recorded by a version whose steps were others
                 pass
-        steps = try_schedule(nest.kernel, self.spec, nest.constants)
-        return None if steps is None else _scheduled(nest, steps)
+        steps = try_schedule(shared, with_cores(self.spec, 1) if self.is_inside else self.spec, nest.constants)
+        return None if steps is None else self._scheduled(shared, steps)
+
+    def _scheduled(self, nest: Kernel, steps: Schedule) -> _Scheduled:
+        if self.is_inside:
+            steps = tuple(step for step in steps if not isinstance(step, Parallelise))
+        packed = {step.buffer: step.parts for step in steps if isinstance(step, Pack)}
+        return _Scheduled(apply_schedule(nest, steps), packed)
 
     def _between(self, found: _Scheduled, shared: Kernel, kernel: Kernel) -> Kernel:
         """The scheduled nest with a kernel's own operands."""
@@ -102,6 +112,7 @@ class NestScheduler:
         return replace(kernel, reads=reads, writes=writes, body=body)
 
 
-def _scheduled(nest: Nest, steps: Schedule) -> _Scheduled:
-    packed = {step.buffer: step.parts for step in steps if isinstance(step, Pack)}
-    return _Scheduled(apply_schedule(nest.kernel, steps), packed)
+def _at_first_tile(nest: Kernel) -> Kernel:
+    """A nest that runs inside tiles, by itself: its only free symbols are the numbers of tiles."""
+    first: dict[Sym, Dim] = dict.fromkeys(free_symbols(nest), 0)
+    return replace(nest, body=substitute_statement(nest.body, first))

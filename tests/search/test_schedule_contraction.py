@@ -19,7 +19,7 @@ from foretell.schedule.steps import Hold, Pack, Parallelise, Schedule, apply_sch
 from foretell.search.contraction import Problem, try_contraction, try_problem
 from foretell.search.plan_terms import SURE_GAIN, plan_terms
 from foretell.search.plans import every_plan
-from foretell.search.schedule_contraction import build_schedule, predicted_cycles, rank_plans, schedules, try_schedule
+from foretell.search.schedule_contraction import best_terms, build_schedule, rank_plans, schedules, try_schedule
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, random_feeds
@@ -156,7 +156,8 @@ def test_the_choice_is_the_first_of_the_ranking() -> None:
     assert ranked is not None
     found = ranked.terms.ranking
     assert list(found) == sorted(plan_terms(ranked.problem, ICELAKE, every_plan(ranked.problem, ICELAKE)).ranking)
-    assert predicted_cycles(nest, ICELAKE, constants) == ranked.terms.cycles[0]
+    best = best_terms(nest, ICELAKE, constants)
+    assert best is not None and best.cycles == ranked.terms.cycles[0]
     chosen = build_schedule(ranked.problem, ranked.plans[0], constants)
     assert try_schedule(nest, ICELAKE, constants) == chosen == schedules(nest, ICELAKE, constants)[0]
 

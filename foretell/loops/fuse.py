@@ -1,0 +1,508 @@
+"""Several nests as one, tile by tile: a tile of the last nest, and before it what that tile needs of the others.
+
+    before: for i < 56: t[i] = A(i);                       for i < 56: y[i] = B(t[i], t[i + 1], t[i + 2])
+    after:  for p < 7:  for i < 10: s[i] = A(8*p + i);     for i < 8: y[8*p + i] = B(s[i], s[i + 1], s[i + 2])
+
+What a tile needs follows from the indices of loads alone: a range of each axis, or all of an axis where no range can be
+told. Ranges of neighbouring tiles may overlap, and what is in both is computed twice. What lies between the nests lives
+on the stack of the thread that runs the tile, and is gone with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from math import prod
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
+from foretell.loops.cluster import Cluster
+from foretell.loops.nodes import Done, distinct_loads, map_loads, substitute_scalar
+from foretell.loops.stages import TensorStage
+
+MOST_TILES = 4096
+"""Tiles of one axis whose ranges are looked at one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Indices `start` .. `start + extent - 1` of a dimension; where it starts depends on the tile."""
+
+    start: Dim
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One nest of a fused kernel, cut down to what a tile needs; it runs where the condition holds."""
+
+    cluster: Cluster
+    condition: Scalar | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Nests that run for each tile in turn. Buffers between them are called tables here, like any operand."""
+
+    tiles: tuple[Axis, ...]
+    members: tuple[Member, ...]
+    between: tuple[Buffer, ...]
+
+    @property
+    def tile_count(self) -> int:
+        return prod(int(axis.extent) for axis in self.tiles if isinstance(axis.extent, int))
+
+    @property
+    def between_bytes(self) -> int:
+        """What a thread keeps of the buffers between the nests."""
+        sizes = (prod(dim for dim in buffer.shape if isinstance(dim, int)) for buffer in self.between)
+        return sum(size * buffer.dtype.itemsize for size, buffer in zip(sizes, self.between, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted:
+    """A cluster on ranges of its axes, and where it runs."""
+
+    cluster: Cluster
+    condition: Scalar | None
+    extents: tuple[tuple[int, int], ...]
+    """Of the axes of the whole cluster that are cut down, by number."""
+    reads: Mapping[Buffer, tuple[Range, ...]]
+    """What it reads of buffers that it does not fill."""
+    place: int = 0
+    """How many clusters come after it."""
+    part: int = 0
+    """Which of the stages it is, if each of the cluster's is restricted in its own way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Clusters cut down to what a tile of the last one needs, from some cluster on; those before it may be added."""
+
+    tiles: tuple[Axis, ...]
+    restricted: tuple[Restricted, ...]
+    """In reverse order."""
+    needs: Mapping[Buffer, tuple[Range, ...]]
+    """What they read of each buffer."""
+
+    def with_cluster(self, cluster: Cluster) -> Tiling | None:
+        """With one more before them, all of whose results they read; None if they do not."""
+        needs, added = self.needs, list(self.restricted)
+        if any(_is_read_by_data(stage.buffer, self.restricted) for stage in cluster.stages):
+            return None
+        for number, part in reversed(list(enumerate(_parts(cluster, needs)))):
+            if any(stage.buffer not in needs and _is_visible(stage, part) for stage in part.stages):
+                return None
+            place = self.restricted[-1].place + 1
+            added.append(replace(_restrict(part.unified(), needs), place=place, part=number))
+            needs = _with_needs(needs, added[-1].reads)
+        return Tiling(self.tiles, tuple(added), needs)
+
+    @property
+    def tile_count(self) -> int:
+        return prod(int(axis.extent) for axis in self.tiles if isinstance(axis.extent, int))
+
+    @property
+    def between(self) -> frozenset[Buffer]:
+        """Buffers that all but the last cluster fill."""
+        sinks = {stage.buffer for stage in self.restricted[0].cluster.stages}
+        written = {stage.buffer for each in self.restricted[1:] for stage in each.cluster.stages}
+        return frozenset(buffer for buffer in written - sinks if buffer in self.needs)
+
+    @property
+    def between_bytes(self) -> int:
+        """What a tile needs of them."""
+        sizes = ((buffer, prod(each.extent for each in self.needs[buffer])) for buffer in self.between)
+        return sum(size * buffer.dtype.itemsize for buffer, size in sizes)
+
+
+def try_tiling(last: Cluster, tile: Mapping[int, int]) -> Tiling | None:
+    """Tiles that take `tile[k]` of axis k of a cluster; None unless they divide it."""
+    whole = last.unified()
+    tiles, bindings = _tiles(whole, tile)
+    if not tiles:
+        return None
+    cluster = _substituted(whole, bindings)
+    restricted = Restricted(cluster, None, _extents(whole, bindings), ranges_read(cluster))
+    return Tiling(tuple(tiles), (restricted,), restricted.reads)
+
+
+def try_fuse(clusters: Sequence[Cluster], tile: Mapping[int, int]) -> Fused | None:
+    """The clusters as one kernel whose tiles take `tile[k]` of the last one's axis k; None if that cannot be done.
+
+    All sizes must be numbers; what all but the last cluster fill must be filled by none besides, and read by none.
+    """
+    tiling = try_tiling(clusters[-1], tile)
+    for cluster in reversed(clusters[:-1]):
+        tiling = None if tiling is None else tiling.with_cluster(cluster)
+    return None if tiling is None else _fused(tiling)
+
+
+def _fused(tiling: Tiling) -> Fused | None:
+    restricted = tiling.restricted[::-1]
+    places: dict[Buffer, _Place] = {}
+    taken = {buffer.name for buffer in tiling.needs}
+    taken |= {stage.buffer.name for each in restricted for stage in each.cluster.stages}
+    for buffer in sorted(tiling.between, key=lambda buffer: buffer.name):
+        place = _try_place(buffer, tiling.needs[buffer], restricted, tiling.tiles)
+        if place is None:
+            return None
+        places[buffer] = replace(place, buffer=_renamed(place.buffer, taken))
+        taken.add(places[buffer].buffer.name)
+    moved = [(_moved(each.cluster, places), each.condition) for each in restricted]
+    members = tuple(Member(with_tiles_apart(cluster, tiling.tiles), condition) for cluster, condition in moved)
+    return Fused(tiling.tiles, members, tuple(place.buffer for place in places.values()))
+
+
+def is_static(cluster: Cluster) -> bool:
+    """Whether all sizes of a cluster are numbers."""
+    loads = distinct_loads([stage.body for stage in cluster.stages])
+    buffers = {load.source for load in loads if isinstance(load.source, Buffer)}
+    buffers |= {stage.buffer for stage in cluster.stages}
+    axes = {axis for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes)}
+    sizes = [axis.extent for axis in axes] + [dim for buffer in buffers for dim in buffer.shape]
+    return all(isinstance(size, int) for size in sizes)
+
+
+def _tiles(last: Cluster, tile: Mapping[int, int]) -> tuple[list[Axis], dict[Sym, tuple[Axis, Dim]]]:
+    """The loops over tiles, and for each axis that is tiled the one inside a tile and where that starts."""
+    tiles: list[Axis] = []
+    bindings: dict[Sym, tuple[Axis, Dim]] = {}
+    for number, size in sorted(tile.items()):
+        axis = last.stages[0].axes[number]
+        if not isinstance(axis.extent, int) or axis.extent % size or number >= last.depth:
+            return [], {}
+        count = axis.extent // size
+        sym = Sym(f"tile{number}", 0, count - 1)
+        tiles.append(Axis(sym, count))
+        bindings[axis.sym] = (Axis(Sym(axis.sym.name, 0, size - 1), size), sym * size)
+    return tiles, bindings
+
+
+def _parts(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> list[Cluster]:
+    """Stages that fill parts of one buffer, by themselves where a tile needs each in a range of its own."""
+    written = {stage.buffer for stage in cluster.stages}
+    read = {load.source for load in distinct_loads([stage.body for stage in cluster.stages])}
+    if len(cluster.stages) == 1 or len(written) > 1 or written & read:
+        return [cluster]
+    alone = [Cluster((stage,), len(stage.axes)) for stage in cluster.unified().stages]
+    found = [[_needed(axis, each, needs) for axis in each.stages[0].axes] for each in alone]
+    inner = [ranges[cluster.depth :] for ranges in found]
+    is_alike = all(ranges == found[0] for ranges in found) and not any(any(ranges) for ranges in inner)
+    return [cluster] if is_alike else alone
+
+
+def _is_read_by_data(buffer: Buffer, restricted: Sequence[Restricted]) -> bool:
+    """Whether data decides what is read of a buffer."""
+    for each in restricted:
+        if buffer in each.reads:
+            loads = distinct_loads([stage.body for stage in each.cluster.stages])
+            found = (load.indices for load in loads if load.source == buffer)
+            if any(not isinstance(index, (int, expr.Expr)) for indices in found for index in indices):
+                return True
+    return False
+
+
+def _is_visible(stage: TensorStage, cluster: Cluster) -> bool:
+    """Whether a stage is the last of its cluster, or read by no other stage of it."""
+    others = [other.body for other in cluster.stages if other is not stage]
+    return all(load.source != stage.buffer for load in distinct_loads(others))
+
+
+# --- what is needed --------------------------------------------------------------------------------------------
+
+
+def _with_needs(
+    needs: Mapping[Buffer, tuple[Range, ...]], reads: Mapping[Buffer, tuple[Range, ...]]
+) -> dict[Buffer, tuple[Range, ...]]:
+    """What is needed of each buffer, besides what is needed already."""
+    found = dict(needs)
+    for buffer, ranges in reads.items():
+        known = found.get(buffer)
+        found[buffer] = ranges if known is None else _union_of(known, ranges, buffer)
+    return found
+
+
+def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
+    """What one run of a cluster reads of each buffer that it does not fill, at most: a range of each dimension."""
+    found: dict[Buffer, tuple[Range, ...]] = {}
+    filled = {stage.buffer for stage in cluster.stages}
+    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
+    for load in distinct_loads([stage.body for stage in cluster.stages]):
+        assert isinstance(load.source, Buffer)
+        if load.source in filled:
+            continue
+        ranges = tuple(_range(i, dim, own) for i, dim in zip(load.indices, load.source.shape, strict=True))
+        known = found.get(load.source)
+        found[load.source] = ranges if known is None else _union_of(known, ranges, load.source)
+    return found
+
+
+def ranges_written(stage: TensorStage) -> tuple[Range, ...]:
+    """What one run of a stage fills of its buffer."""
+    own = frozenset(axis.sym for axis in stage.axes)
+    return tuple(_range(index, dim, own) for index, dim in zip(stage.place, stage.buffer.shape, strict=True))
+
+
+def _union_of(left: tuple[Range, ...], right: tuple[Range, ...], buffer: Buffer) -> tuple[Range, ...]:
+    return tuple(_union(*pair) for pair in zip(left, right, buffer.shape, strict=True))
+
+
+def _range(index: Dim | Scalar, dim: Dim, own: frozenset[Sym]) -> Range:
+    """The indices that the loops of a stage go through; all of the dimension where no range can be told."""
+    assert isinstance(dim, int)
+    whole = Range(0, dim)
+    if not isinstance(index, (int, expr.Expr)):
+        return whole
+    start, inside = expr.split(index, own)
+    if expr.symbols(start) & own or expr.symbols(inside) - own:
+        return whole
+    low, high = expr.bounds(inside)
+    if low is None or high is None or high - low + 1 >= dim:
+        return whole
+    return Range(start + low, high - low + 1)
+
+
+def _union(left: Range, right: Range, dim: Dim) -> Range:
+    assert isinstance(dim, int)
+    apart = right.start - left.start
+    if not isinstance(apart, int):
+        return Range(0, dim)
+    start = left.start if apart >= 0 else right.start
+    extent = max(left.extent, apart + right.extent) if apart >= 0 else max(right.extent, left.extent - apart)
+    return Range(start, extent) if extent < dim else Range(0, dim)
+
+
+# --- what is computed ------------------------------------------------------------------------------------------
+
+
+def _restrict(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Restricted:
+    """A cluster that fills what is needed, and where tiles at the ends need less, the same number of neighbours.
+
+    A range that begins before an axis, or ends after it, is moved inside: all tiles run loops of one size.
+    """
+    bindings: dict[Sym, tuple[Axis, Dim]] = {}
+    conditions: list[Scalar] = []
+    for axis in cluster.stages[0].axes[: cluster.depth]:
+        found = _needed(axis, cluster, needs)
+        if found is None or not isinstance(axis.extent, int):
+            continue
+        extent = min(found.extent, axis.extent)
+        conditions += _conditions(found, axis.extent)
+        if extent < axis.extent:
+            start = expr.maximum(0, expr.minimum(found.start, axis.extent - extent))
+            bindings[axis.sym] = (Axis(Sym(axis.sym.name, 0, extent - 1), extent), start)
+    condition = None
+    for each in conditions:
+        condition = each if condition is None else Apply("and", (condition, each))
+    shorter = _substituted(cluster, bindings)
+    return Restricted(shorter, condition, _extents(cluster, bindings), ranges_read(shorter))
+
+
+def _extents(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> tuple[tuple[int, int], ...]:
+    shorter = [(number, bindings.get(axis.sym)) for number, axis in enumerate(cluster.stages[0].axes)]
+    return tuple((number, int(str(found[0].extent))) for number, found in shorter if found is not None)
+
+
+def _needed(axis: Axis, cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Range | None:
+    """The range of an axis whose points are needed; None for all of it."""
+    found: Range | None = None
+    for stage in cluster.stages:
+        for number, needed in enumerate(needs.get(stage.buffer, ())):
+            if axis.sym not in expr.symbols(stage.place[number]):
+                continue
+            shift = stage.place[number] - axis.sym
+            if not isinstance(shift, int) or not isinstance(axis.extent, int):
+                return None
+            if needed.extent == stage.buffer.shape[number]:
+                return None
+            moved = Range(needed.start - shift, needed.extent)
+            found = moved if found is None else _union(found, moved, 1 << 62)
+            if found.extent >= 1 << 62:
+                return None
+    return found
+
+
+def _conditions(needed: Range, extent: int) -> Iterator[Scalar]:
+    """Where a range meets an axis at all: not asked where it always does."""
+    low, high = expr.bounds(needed.start)
+    if high is None or high >= extent:
+        yield Apply("lt", (Index(needed.start), Index(extent)))
+    if low is None or low + needed.extent <= 0:
+        yield Apply("ge", (Index(needed.start), Index(1 - needed.extent)))
+
+
+def _substituted(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> Cluster:
+    """The stages with axes replaced by shorter ones that begin elsewhere."""
+    if not bindings:
+        return cluster
+    moved: dict[Sym, Dim] = {sym: start + axis.sym for sym, (axis, start) in bindings.items()}
+    stages: list[TensorStage] = []
+    done: Done = {}
+    for stage in cluster.stages:
+        axes = tuple(bindings[axis.sym][0] if axis.sym in bindings else axis for axis in stage.axes)
+        place = tuple(expr.substitute(index, moved) for index in stage.place)
+        stages.append(replace(stage, axes=axes, place=place, body=substitute_scalar(stage.body, moved, done)))
+    return Cluster(tuple(stages), cluster.depth)
+
+
+# --- where it is kept ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The part of a buffer that a thread keeps, and which index of each dimension is its first."""
+
+    buffer: Buffer
+    starts: tuple[Dim, ...]
+
+
+def _try_place(
+    buffer: Buffer, needed: tuple[Range, ...], restricted: Sequence[Restricted], tiles: Sequence[Axis]
+) -> _Place | None:
+    """Room for what is needed and for what is computed besides; None if that depends on several loops over tiles."""
+    starts: list[Dim] = []
+    shape: list[int] = []
+    writers = [(each, stage) for each in restricted for stage in each.cluster.stages if stage.buffer == buffer]
+    for number, (range_, dim) in enumerate(zip(needed, buffer.shape, strict=True)):
+        assert isinstance(dim, int)
+        if range_.extent == dim:
+            starts.append(0)
+            shape.append(dim)
+            continue
+        low, high = 0, range_.extent
+        for values in _tile_values(range_.start, tiles):
+            if values is None:
+                return None
+            base = expr.substitute(range_.start, values)
+            for each, stage in writers:
+                if not _runs(each.condition, values):
+                    continue
+                first, last = _corner(stage, number, values)
+                if first is None or last is None or not isinstance(base, int):
+                    return None
+                low, high = min(low, first - base), max(high, last + 1 - base)
+        starts.append(range_.start + low)
+        shape.append(high - low)
+    return _Place(Buffer(f"{buffer.name}.near", buffer.dtype, tuple(shape)), tuple(starts))
+
+
+def _renamed(buffer: Buffer, taken: Set[str]) -> Buffer:
+    """The buffer under a name that no other has: a model may call its tensors anything."""
+    name = buffer.name
+    while name in taken:
+        name += ".near"
+    return replace(buffer, name=name)
+
+
+def _tile_values(start: Dim, tiles: Sequence[Axis]) -> Iterator[dict[Sym, Dim] | None]:
+    """Every value of the one loop over tiles that a start depends on; the others may have any."""
+    moving = [axis for axis in tiles if axis.sym in expr.symbols(start)]
+    if not moving:
+        yield {}
+        return
+    if len(moving) != 1 or not isinstance(moving[0].extent, int) or moving[0].extent > MOST_TILES:
+        yield None
+        return
+    for value in range(moving[0].extent):
+        yield {moving[0].sym: value}
+
+
+def _runs(condition: Scalar | None, values: Mapping[Sym, Dim]) -> bool:
+    match condition:
+        case Apply("and", (left, right)):
+            return _runs(left, values) and _runs(right, values)
+        case Apply(("lt" | "ge") as op, (Index(left), Index(right))):
+            apart = expr.substitute(left, values) - expr.substitute(right, values)
+            low, high = expr.bounds(apart)
+            return (low is None or low < 0) if op == "lt" else (high is None or high >= 0)
+        case _:
+            return True
+
+
+def _corner(stage: TensorStage, number: int, values: Mapping[Sym, Dim]) -> tuple[int | None, int | None]:
+    """The least and greatest index of a dimension that a stage stores to."""
+    return expr.bounds(expr.substitute(stage.place[number], values))
+
+
+def _moved(cluster: Cluster, places: Mapping[Buffer, _Place]) -> Cluster:
+    """The cluster with buffers between nests replaced by what a thread keeps of them."""
+
+    def near(load: Load) -> Scalar:
+        place = places.get(load.source) if isinstance(load.source, Buffer) else None
+        if place is None:
+            return load
+        plain = [index for index in load.indices if isinstance(index, (int, expr.Expr))]
+        indices = tuple(index - start for index, start in zip(plain, place.starts, strict=True))
+        return Load(place.buffer, indices, load.dtype)
+
+    stages: list[TensorStage] = []
+    done: Done = {}
+    for stage in cluster.stages:
+        body, place = map_loads(stage.body, near, done), places.get(stage.buffer)
+        if place is None:
+            stages.append(replace(stage, body=body))
+        else:
+            where = tuple(index - start for index, start in zip(stage.place, place.starts, strict=True))
+            stages.append(replace(stage, body=body, buffer=place.buffer, place=where))
+    return Cluster(tuple(stages), cluster.depth)
+
+
+def with_tiles_apart(cluster: Cluster, tiles: Sequence[Axis]) -> Cluster:
+    """Operands with the loop over tiles as a dimension of its own: what a tile reads of a constant can be packed.
+
+    before: w[16*tile + i, k], w: [144, 24]      after: w[tile, i, k], w: [9, 16, 24]
+    """
+    own = {stage.buffer for stage in cluster.stages}
+    seen: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {buffer: [] for buffer in own}
+    for load in distinct_loads([stage.body for stage in cluster.stages]):
+        assert isinstance(load.source, Buffer)
+        if load.source not in own:
+            seen.setdefault(load.source, []).append(load.indices)
+    sizes = {
+        buffer: [_size_apart(buffer, places, n, tiles) for n in range(len(buffer.shape))]
+        for buffer, places in seen.items()
+    }
+
+    def apart(load: Load) -> Scalar:
+        assert isinstance(load.source, Buffer)
+        found = sizes[load.source]
+        if not any(found):
+            return load
+        shape: list[Dim] = []
+        indices: list[Dim | Scalar] = []
+        for index, dim, size in zip(load.indices, load.source.shape, found, strict=True):
+            if size and isinstance(index, (int, expr.Expr)):
+                shape += [dim // size, size]
+                indices += [index // size, index % size]
+            else:
+                shape.append(dim)
+                indices.append(index)
+        return Load(replace(load.source, shape=tuple(shape)), tuple(indices), load.dtype)
+
+    if not any(any(found) for found in sizes.values()):
+        return cluster
+    done: Done = {}
+    stages = tuple([replace(stage, body=map_loads(stage.body, apart, done)) for stage in cluster.stages])
+    return Cluster(stages, cluster.depth)
+
+
+def _size_apart(
+    buffer: Buffer, places: Sequence[tuple[Dim | Scalar, ...]], number: int, tiles: Sequence[Axis]
+) -> int | None:
+    """What every access goes through of a dimension in one tile, if that is the same number of elements for each."""
+    written = {axis.sym for axis in tiles}
+    sizes: set[int | None] = set()
+    for indices in places:
+        index, dim = indices[number], buffer.shape[number]
+        if not isinstance(index, (int, expr.Expr)) or not isinstance(dim, int):
+            return None
+        linear = expr.try_linear(index, frozenset(written))
+        if linear is None or len(linear[0]) != 1:
+            return None
+        ((_, size),) = linear[0].items()
+        low, high = expr.bounds(linear[1])
+        is_inside = low is not None and high is not None and low >= 0 and high < size
+        sizes.add(size if is_inside and dim % size == 0 and size < dim else None)
+    return next(iter(sizes)) if len(sizes) == 1 else None

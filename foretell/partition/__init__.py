@@ -1,0 +1,1 @@
+"""Stage 7: the nests of a program in, those that become one kernel together out."""

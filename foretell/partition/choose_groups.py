@@ -1,0 +1,315 @@
+"""Which clusters become one kernel: the division of a program into runs that is predicted to take least.
+
+Any run of clusters may be fused whose results, but for those of the last, nobody else reads: several sums of products,
+what lies between them, joins and forks alike. What a run takes fused is compared with what its clusters take alone, and
+the best division into runs is found by dynamic programming: it is exact for the runs that are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
+from typing import TypeAlias
+
+from foretell.ir.expr import Dim
+from foretell.ir.tensor_expr import Buffer
+from foretell.loops.cluster import Cluster
+from foretell.loops.fuse import Fused, Tiling, is_static, try_fuse, try_tiling
+from foretell.loops.lower import read_across
+from foretell.loops.nodes import distinct_loads, scalar_symbols
+from foretell.partition.fingerprint import Fingerprint, fingerprint, run_key
+from foretell.partition.group_cost import GroupCost, GroupCosts
+from foretell.partition.nest_cost import NestCosts
+from foretell.target.hardware_spec import HardwareSpec
+
+LONGEST_RUN = 12
+"""Clusters of a kernel, borders of padded tensors included."""
+BETWEEN_BYTES = 384 << 10
+"""The most that a thread keeps on its stack between the nests of a kernel."""
+SIZES_TRIED = 3
+"""Sizes of a tile that are looked at for each choice of axes, the greatest that fit."""
+THINNING = 0.6
+"""Sizes that are closer to each other are not told apart."""
+LEAST_GAIN = 0.04
+"""The part of the time that fusing must be predicted to save: the prediction is not better than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Clusters that are one kernel, or two neighbours that are not; and why. Seconds are of one core."""
+
+    names: tuple[str, ...]
+    is_fused: bool
+    reason: str
+    alone_s: float | None = None
+    fused_s: float | None = None
+
+
+@dataclass(slots=True)
+class GroupChooser:
+    """Call it with the clusters of a program; `decisions` tells what became of them."""
+
+    spec: HardwareSpec
+    constants: frozenset[str]
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __call__(self, clusters: Sequence[Cluster], kept: frozenset[Buffer]) -> list[Cluster | Fused]:
+        """The clusters in order, those that are fused as one."""
+        program = _Program.of(clusters, kept, self.spec, self.constants)
+        looked_at: dict[tuple[int, int], _Tiled] = {}
+        for last in range(len(clusters)):
+            looked_at |= program.grown(last)
+        runs = program.divided(looked_at)
+        self.decisions += program.decisions(runs, looked_at)
+        groups: list[Cluster | Fused] = []
+        for first, last in runs:
+            fused = None if first == last else try_fuse(clusters[first : last + 1], looked_at[first, last].tile)
+            groups += clusters[first : last + 1] if fused is None else [fused]
+        return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Users:
+    """For each cluster, the first that writes to the same buffers and the last that reads them; None if others do."""
+
+    spans: tuple[tuple[int, int] | None, ...]
+    readers: tuple[int | None, ...]
+    """The last that reads them, if any does."""
+
+    @classmethod
+    def of(cls, clusters: Sequence[Cluster], kept: frozenset[Buffer]) -> _Users:
+        writer: dict[Buffer, int] = {}
+        reader: dict[Buffer, int] = {}
+        for number, cluster in enumerate(clusters):
+            for stage in cluster.stages:
+                writer.setdefault(stage.buffer, number)
+            for load in distinct_loads([stage.body for stage in cluster.stages]):
+                if isinstance(load.source, Buffer):
+                    reader[load.source] = number
+        spans: list[tuple[int, int] | None] = []
+        readers: list[int | None] = []
+        for number, cluster in enumerate(clusters):
+            written = {stage.buffer for stage in cluster.stages}
+            span = min(writer[b] for b in written), max(reader.get(b, number) for b in written)
+            spans.append(None if written & kept or not is_static(cluster) else span)
+            readers.append(span[1] if span[1] != number else None)
+        return cls(tuple(spans), tuple(readers))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiled:
+    """Tiles along axes of the last cluster of a run, and what the run takes so."""
+
+    tile: Mapping[int, int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The clusters of a program, what each takes alone, and which runs of them were looked at."""
+
+    clusters: Sequence[Cluster]
+    users: _Users
+    costs: GroupCosts
+    alone: Sequence[GroupCost | None]
+    """None where sizes are not known: such a cluster is never fused."""
+    fingerprints: Sequence[Fingerprint | None]
+    classes: tuple[frozenset[Buffer], ...]
+    known: dict[object, list[tuple[int, _Tiled]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, clusters: Sequence[Cluster], kept: frozenset[Buffer], spec: HardwareSpec, constants: frozenset[str]
+    ) -> _Program:
+        made = frozenset(stage.buffer for cluster in clusters for stage in cluster.stages)
+        in_parts = frozenset(stage.buffer for c in clusters for stage in c.stages if not stage.is_whole)
+        visible = kept | in_parts | read_across(clusters)
+        costs = GroupCosts(NestCosts(spec, constants), made, visible)
+        prints = [fingerprint(cluster) if is_static(cluster) else None for cluster in clusters]
+        never_change = frozenset(b for each in prints if each for b in each.buffers if b.name in constants)
+        classes = (made, visible, never_change)
+        found: dict[object, GroupCost] = {}
+        alone: list[GroupCost | None] = []
+        for cluster, each in zip(clusters, prints, strict=True):
+            key = None if each is None else run_key([each], classes)
+            if key is not None and key not in found:
+                found[key] = costs.alone(cluster, key)
+            alone.append(None if key is None else found[key])
+        return cls(clusters, _Users.of(clusters, kept), costs, alone, prints, classes)
+
+    def grown(self, last: int) -> dict[tuple[int, int], _Tiled]:
+        """Kernels that end with one cluster, each with one more before it, as long as that gains something."""
+        first = last
+        while first > max(0, last - LONGEST_RUN + 1) and self._may_join(first - 1, last):
+            first -= 1
+        if first == last or self.alone[last] is None:
+            return {}
+        prints = [each for each in self.fingerprints[first : last + 1] if each is not None]
+        starts = tuple(span[0] - first for span in self.users.spans[first:last] if span is not None)
+        key = run_key(prints, self.classes), starts
+        if key not in self.known:
+            self.known[key] = list(self._grown(first, last))
+        return {(first + number, last): tiled for number, tiled in self.known[key]}
+
+    def _may_join(self, number: int, last: int) -> bool:
+        """Whether nobody but clusters up to the last one reads what a cluster fills."""
+        span = self.users.spans[number]
+        return span is not None and span[1] <= last and self.alone[number] is not None
+
+    def _grown(self, furthest: int, last: int) -> Iterator[tuple[int, _Tiled]]:
+        """The same, counted from the furthest cluster that may be the first."""
+        tilings = list(_tilings(self.clusters[last]))
+        start, gains, least = last, [0.0], self._compute(last)
+        for first in range(last - 1, furthest - 1, -1):
+            span = self.users.spans[first]
+            start, least = min(start, span[0] if span else 0), least + self._compute(first)
+            tilings = [*_extended(tilings, self.clusters[first])]
+            before = self._seconds_alone(first, last)
+            if start < first or least > (1 - LEAST_GAIN) * before:
+                continue
+            found = [(self._seconds(tiling, first, last), tile) for tile, tiling in _greatest(tilings)]
+            if not found:
+                return
+            seconds, best = min(found, key=itemgetter(0))
+            tilings = [(tile, tiling) for tile, tiling in tilings if tile.keys() == best.keys()]
+            gains.append(before - seconds)
+            yield first - furthest, _Tiled(best, seconds)
+            if _has_ended(gains):
+                return
+
+    def _seconds(self, tiling: Tiling, first: int, last: int) -> float:
+        keys = {number: self._key(number) for number in range(first, last + 1)}
+        costs = [self.costs.member(each, tiling, keys[last - each.place]) for each in tiling.restricted]
+        return self.costs.fused(tiling, costs).seconds
+
+    def _key(self, number: int) -> object:
+        each = self.fingerprints[number]
+        assert each is not None
+        return run_key([each], self.classes)
+
+    def _compute(self, number: int) -> float:
+        alone = self.alone[number]
+        return 0.0 if alone is None else alone.compute_s
+
+    def divided(self, looked_at: Mapping[tuple[int, int], _Tiled]) -> list[tuple[int, int]]:
+        """The first and last clusters of the runs of the cheapest division; those count that clearly gain."""
+        alone = [self._seconds_alone(number, number) for number in range(len(self.clusters))]
+        gaining = {
+            (first, last + 1): tiled.seconds
+            for (first, last), tiled in looked_at.items()
+            if tiled.seconds < (1 - LEAST_GAIN) * self._seconds_alone(first, last)
+        }
+        return [(first, end - 1) for first, end in cheapest_division(alone, gaining)]
+
+    def _seconds_alone(self, first: int, last: int) -> float:
+        return sum(cost.seconds for cost in self.alone[first : last + 1] if cost is not None)
+
+    def decisions(
+        self, runs: Sequence[tuple[int, int]], looked_at: Mapping[tuple[int, int], _Tiled]
+    ) -> Iterator[Decision]:
+        """Why runs are one kernel, and why a cluster and the last one that reads it are not."""
+        home = {number: run for run in runs for number in range(run[0], run[1] + 1)}
+        for first, last in runs:
+            if first < last:
+                names = tuple(self._name(number) for number in range(first, last + 1))
+                tiled = looked_at[first, last]
+                tile = ", ".join(f"{size} of axis {axis}" for axis, size in tiled.tile.items())
+                alone_s = self._seconds_alone(first, last)
+                yield Decision(tuple(dict.fromkeys(names)), True, f"in tiles of {tile}", alone_s, tiled.seconds)
+        for number, last in enumerate(self.users.readers):
+            if last is not None and home[number] != home[last]:
+                yield self._declined(number, last, looked_at.get((number, last)))
+
+    def _declined(self, number: int, last: int, tiled: _Tiled | None) -> Decision:
+        names, span = (self._name(number), self._name(last)), self.users.spans[number]
+        if self.alone[number] is None or self.alone[last] is None:
+            return Decision(names, False, "sizes are not known")
+        if span is None or last - number >= LONGEST_RUN:
+            return Decision(
+                names, False, "others read the first one's result" if span is None else "they lie far apart"
+            )
+        if tiled is None:
+            return Decision(names, False, "no tile keeps little between them, or nothing is waited for")
+        alone_s = self._seconds_alone(number, last)
+        return Decision(names, False, "other kernels take less", alone_s, tiled.seconds)
+
+    def _name(self, number: int) -> str:
+        return self.clusters[number].stages[-1].buffer.name
+
+
+def cheapest_division(alone: Sequence[float], runs: Mapping[tuple[int, int], float]) -> list[tuple[int, int]]:
+    """Where runs begin and end that take least together, for what each of their members takes alone.
+
+    best[n] is what the first n take, and where the last of their runs begins.
+    """
+    ending: dict[int, list[tuple[int, float]]] = {}
+    for (first, end), cost in runs.items():
+        ending.setdefault(end, []).append((first, cost))
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    for last, cost in enumerate(alone):
+        candidates = [(last, cost), *ending.get(last + 1, ())]
+        best.append(min((best[first][0] + cost, first) for first, cost in candidates))
+    ends = [len(alone)]
+    while ends[-1]:
+        ends.append(best[ends[-1]][1])
+    return list(pairwise(reversed(ends)))
+
+
+def _has_ended(gains: Sequence[float]) -> bool:
+    """Whether the last two runs gained less than the best."""
+    return len(gains) > 2 and max(gains[-2:]) < max(gains[:-2])
+
+
+_Choice: TypeAlias = tuple[dict[int, int], Tiling]
+
+
+def _extended(choices: Sequence[_Choice], cluster: Cluster) -> Iterator[_Choice]:
+    """Those that can have one more cluster before them, and keep little between them."""
+    for tile, tiling in choices:
+        more = tiling.with_cluster(cluster)
+        if more is not None and more.between_bytes <= BETWEEN_BYTES:
+            yield tile, more
+
+
+def _greatest(choices: Sequence[_Choice]) -> Iterator[_Choice]:
+    """The greatest tiles along each choice of axes."""
+    count = Counter[tuple[int, ...]]()
+    for tile, tiling in choices:
+        count[tuple(tile)] += 1
+        if count[tuple(tile)] <= SIZES_TRIED:
+            yield tile, tiling
+
+
+def _tilings(last: Cluster) -> Iterator[_Choice]:
+    """Tiles along each axis of a cluster, or each inside iterations of the first that have nothing in common."""
+    extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
+    long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
+    inside = [[long[0], number] for number in long[1:] if _is_batch(last, long[0])]
+    for *outer, number in [*([number] for number in long), *inside]:
+        for size in _sizes(extents[number]):
+            tile = {**dict.fromkeys(outer, 1), number: size}
+            tiling = try_tiling(last, tile)
+            if tiling is not None:
+                yield tile, tiling
+
+
+def _is_batch(cluster: Cluster, number: int) -> bool:
+    """Whether every operand of more than one element depends on an axis."""
+    for stage in cluster.stages:
+        sym = stage.axes[number].sym
+        for load in distinct_loads([stage.body]):
+            if load.indices and sym not in scalar_symbols(load):
+                return False
+    return True
+
+
+def _sizes(extent: Dim) -> list[int]:
+    """Sizes that divide an axis, the greatest first, each at most about half of the one before."""
+    sizes = [extent] if isinstance(extent, int) else []
+    for size in range(sizes[0] // 2 if sizes else 0, 0, -1):
+        if sizes[0] % size == 0 and size <= THINNING * sizes[-1]:
+            sizes.append(size)
+    return sizes[1:]

@@ -1,0 +1,116 @@
+"""What a kernel takes: one nest, or several fused tile by tile.
+
+Fusing saves the way of intermediate results through far caches and other cores, and a barrier; it costs what
+neighbouring tiles compute twice, tiles of registers that fit smaller nests less well, and constants that are read again
+for each tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from foretell.ir.tensor_expr import Axis, Buffer
+from foretell.loops.cluster import Cluster
+from foretell.loops.fuse import Restricted, Tiling, ranges_read
+from foretell.partition.nest_cost import NestCost, NestCosts, Operand
+from foretell.search.near_memory import LATER_SHARE, cycles_from
+
+CROSS_BYTES_PER_CYCLE = 3.0
+"""What one core reads of lines that another one has written; measured on Ice Lake."""
+JUMP_CYCLES = 400.0
+"""Waiting for the first lines of a run that is stored, if they are not near; measured on Ice Lake."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCost:
+    """Seconds of a core that a kernel keeps busy, or idle: the mean of running it on one core and on all.
+
+    How many threads a model will have is not known, and what it computes must not depend on that.
+    """
+
+    seconds: float
+    compute_s: float
+    """What computing takes of it, whatever the caches do."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCosts:
+    """`made` are buffers that kernels of the model fill: other cores may hold them."""
+
+    nests: NestCosts
+    made: frozenset[Buffer]
+    visible: frozenset[Buffer]
+
+    def alone(self, cluster: Cluster, key: object) -> GroupCost:
+        """A nest that is its own kernel."""
+        cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, 0, ()))
+        return self._mean(*self._nest(cost, (), frozenset(), 0.0), 1.0, cost.compute)
+
+    def fused(self, tiling: Tiling, costs: Sequence[NestCost]) -> GroupCost:
+        """Nests that run in turn for each tile."""
+        near = tiling.between
+        constants = (o for cost in costs for o in cost.reads if o.buffer.name in self.nests.constants)
+        kept_bytes = tiling.between_bytes + sum(operand.size_bytes for operand in constants)
+        cycles = [self._nest(cost, tiling.tiles, near, kept_bytes) for cost in costs]
+        tiles, cores = tiling.tile_count, self.nests.spec.cores
+        idle = cores * -(-tiles // cores) / tiles
+        compute = tiles * sum(cost.compute for cost in costs)
+        return self._mean(sum(own for own, _ in cycles), sum(crossing for _, crossing in cycles), idle, compute)
+
+    def member(self, restricted: Restricted, tiling: Tiling, key: object) -> NestCost:
+        """One nest for one tile."""
+        key = (key, restricted.part, restricted.extents)
+        return self.nests.of(restricted.cluster, restricted.reads, self.visible, key, tiling.tiles)
+
+    def _mean(self, cycles: float, crossing: float, idle: float, compute: float) -> GroupCost:
+        spec = self.nests.spec
+        on_all = (cycles + crossing) * idle * spec.cycle_s + spec.cores * spec.barrier_cost_s
+        return GroupCost((cycles * spec.cycle_s + on_all) / 2, compute * spec.cycle_s)
+
+    def _nest(
+        self, cost: NestCost, tiles: Sequence[Axis], near: frozenset[Buffer], kept_bytes: float
+    ) -> tuple[float, float]:
+        """Cycles for all tiles together, and those of waiting for other cores, where so many bytes are touched from one
+        tile to the next."""
+        count = prod(int(axis.extent) for axis in tiles if isinstance(axis.extent, int))
+        further = waiting = crossing = 0.0
+        for operand in cost.reads:
+            parts = 0 if operand.buffer in near else _parts(operand, tiles)
+            known = self._far(operand.size_bytes, cost.near_bytes) if cost.near_bytes else 0.0
+            first, again = (self._far(operand.size_bytes, size) for size in (_whole(operand), kept_bytes))
+            further += parts * max(0.0, first - known) + (count - parts) * max(0.0, again - known)
+            crossing += parts * self._crossing(operand)
+        for operand in cost.writes:
+            away = kept_bytes if operand.buffer in near else _whole(operand)
+            further += count * self._far(operand.size_bytes, away)
+            waiting += count * self._jumping(operand, away)
+        return count * cost.cycles(further / count) + waiting, crossing
+
+    def _far(self, size_bytes: float, between_bytes: float) -> float:
+        return float(cycles_from(self.nests.spec, size_bytes, between_bytes))
+
+    def _jumping(self, operand: Operand, away: float) -> float:
+        """Beginning runs of a result that no near cache holds: nothing has fetched their first lines."""
+        second = self.nests.spec.caches[min(1, len(self.nests.spec.caches) - 1)]
+        is_near = away <= LATER_SHARE * second.size_bytes
+        return 0.0 if is_near else JUMP_CYCLES * operand.pieces
+
+    def _crossing(self, operand: Operand) -> float:
+        """Waiting for lines that other cores have written."""
+        if operand.buffer not in self.made:
+            return 0.0
+        return operand.size_bytes * (1 - 1 / self.nests.spec.cores) / CROSS_BYTES_PER_CYCLE
+
+
+def _parts(operand: Operand, tiles: Sequence[Axis]) -> int:
+    """Distinct parts of an operand that tiles read."""
+    return prod(int(axis.extent) for axis in tiles if axis.sym in operand.tiles and isinstance(axis.extent, int))
+
+
+def _whole(operand: Operand) -> float:
+    elements = 1.0
+    for dim in operand.buffer.shape:
+        elements *= dim if isinstance(dim, int) else 1
+    return elements * operand.buffer.dtype.itemsize

@@ -1,0 +1,179 @@
+"""What a nest takes, alone or as a part of a fused kernel: computing, and moving its operands between the caches.
+
+The closed forms that choose the schedule of a sum of products (`search/plans.py`) say what it computes and what it
+reads again and again. Fusing changes from where operands come the first time, and where results go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Const, Index, Load, Scalar, Select
+from foretell.loops.axes import vector_cost
+from foretell.loops.cluster import Cluster
+from foretell.loops.fuse import Range, ranges_written, with_tiles_apart
+from foretell.loops.lower import try_plain_nest
+from foretell.loops.nodes import Kernel, at_origin
+from foretell.loops.stages import OPERATION_COSTS, TensorStage
+from foretell.search.schedule_contraction import best_terms
+from foretell.search.tiles import OVERLAP_LOSS
+from foretell.target.hardware_spec import HardwareSpec, with_cores
+
+MOVE_CYCLES = 0.75
+"""What a vector costs that is loaded, stored or made by a simple operation."""
+TRANSPOSED = 4.0
+"""What a vector costs, in loads, that is transposed with others in registers."""
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What one run of a nest reads of a buffer, or writes to it."""
+
+    buffer: Buffer
+    size_bytes: float
+    tiles: frozenset[Sym]
+    """Symbols that decide which part it is."""
+    pieces: int
+    """Runs that it consists of, each on pages of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class NestCost:
+    """Cycles of one core for one run of a nest, and what it reads and writes."""
+
+    compute: float
+    memory: float
+    """Moving operands, if each was read or written just before."""
+    waiting: float
+    near_bytes: float
+    """What was touched since, as `memory` has it: 0 if it leaves operands out."""
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+
+    def cycles(self, further: float = 0.0) -> float:
+        """With further cycles of moving operands."""
+        shorter, longer = sorted((self.compute, self.memory + further))
+        return longer + OVERLAP_LOSS * shorter + self.waiting
+
+
+@dataclass(slots=True)
+class NestCosts:
+    """Costs of nests on one CPU; equal nests are looked at once."""
+
+    spec: HardwareSpec
+    constants: frozenset[str]
+    _known: dict[object, tuple[float, float, float, bool]] = field(default_factory=dict)
+
+    def of(
+        self,
+        cluster: Cluster,
+        reads: Mapping[Buffer, tuple[Range, ...]],
+        visible: frozenset[Buffer],
+        key: object,
+        tiles: Sequence[Axis] = (),
+    ) -> NestCost:
+        """A cluster whose sizes are numbers; clusters that do the same on as many points have the same key."""
+        operands = tuple(_operand(buffer, ranges) for buffer, ranges in reads.items())
+        writes = tuple(_writes(cluster, visible))
+        if key not in self._known:
+            apart = with_tiles_apart(cluster, tiles)
+            self._known[key] = self._of_products(apart, visible) or (self._moving(cluster), 0.0, 0.0, False)
+        compute, memory, waiting, is_product = self._known[key]
+        near_bytes = sum(operand.size_bytes for operand in operands) if is_product else 0.0
+        return NestCost(compute, memory, waiting, near_bytes, operands, writes)
+
+    def _of_products(self, cluster: Cluster, visible: frozenset[Buffer]) -> tuple[float, float, float, bool] | None:
+        nest = try_plain_nest(cluster, visible)
+        if nest is None:
+            return None
+        return self._of_plan(nest, frozenset(b.name for b in nest.reads if b.name in self.constants))
+
+    def _of_plan(self, nest: Kernel, constants: frozenset[str]) -> tuple[float, float, float, bool] | None:
+        terms = best_terms(nest, with_cores(self.spec, 1), constants)
+        return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting), True)
+
+    def _moving(self, cluster: Cluster) -> float:
+        """Cycles of a cluster that is no sum of products: loads and stores along its best axis, and operations."""
+        cycles = 0.0
+        seen: set[int] = set()
+        for stage in cluster.stages:
+            axes = (*stage.axes, *stage.reduction_axes)
+            lanes = self.spec.vector_lanes(8 * stage.buffer.dtype.itemsize)
+            loads, operations = _new_parts(stage.body, seen)
+            alike = Counter(map(at_origin, loads))
+            costs = [vector_cost(axis, [(stage.buffer, stage.place)], alike, lanes) for axis in axes]
+            empty = min((_empty_lanes(axis, lanes) for axis in axes), default=float(lanes))
+            moves = min([*costs, *self._in_blocks(stage, axes, alike, lanes)], default=1.0)
+            points = prod(_number(axis.extent) for axis in axes)
+            cycles += MOVE_CYCLES * points * (moves + operations * empty / lanes)
+        return cycles
+
+    def _in_blocks(self, stage: TensorStage, axes: Sequence[Axis], loads: Counter[Load], lanes: int) -> Iterator[float]:
+        """The same in square blocks that are transposed in registers, where two axes are long enough."""
+        if sum(_number(axis.extent) >= lanes for axis in axes) > 1 and stage.reduction is None:
+            yield TRANSPOSED * (1 + loads.total()) / lanes
+
+
+def _empty_lanes(axis: Axis, lanes: int) -> float:
+    """Lanes of all vectors over those that an axis fills."""
+    extent = _number(axis.extent)
+    return -(-extent // lanes) * lanes / max(1, extent)
+
+
+def _number(dim: Dim) -> int:
+    assert isinstance(dim, int)
+    return dim
+
+
+def _new_parts(scalar: Scalar, seen: set[int]) -> tuple[list[Load], float]:
+    """Loads of an expression, and the cost of its operations, that were not seen before."""
+    if id(scalar) in seen:
+        return [], 0.0
+    seen.add(id(scalar))
+    loads: list[Load] = [scalar] if isinstance(scalar, Load) else []
+    inside, cost = _arguments(scalar)
+    for part in inside:
+        more, further = _new_parts(part, seen)
+        loads += more
+        cost += further
+    return loads, cost
+
+
+def _arguments(scalar: Scalar) -> tuple[tuple[Scalar, ...], float]:
+    match scalar:
+        case Cast(value):
+            return (value,), 0.0
+        case Select(condition, then, otherwise):
+            return (condition, then, otherwise), 1.0
+        case Apply(op, arguments):
+            return arguments, OPERATION_COSTS.get(op, 1.0)
+        case Const() | Index() | Load():
+            return (), 0.0
+
+
+def _operand(buffer: Buffer, ranges: tuple[Range, ...]) -> Operand:
+    symbols = frozenset[Sym]().union(*(expr.symbols(each.start) for each in ranges))
+    extents = [each.extent for each in ranges]
+    return Operand(buffer, float(prod(extents) * buffer.dtype.itemsize), symbols, _pieces(buffer, extents))
+
+
+def _pieces(buffer: Buffer, extents: Sequence[int]) -> int:
+    """Boxes of a buffer on pages of their own: dimensions outside the first that is cut count if they jump far."""
+    pieces, is_whole, stride_bytes = 1, True, buffer.dtype.itemsize
+    for extent, dim in zip(reversed(extents), reversed(buffer.shape), strict=True):
+        pieces *= extent if not is_whole and stride_bytes >= PAGE_BYTES else 1
+        is_whole = is_whole and extent == dim
+        stride_bytes *= _number(dim)
+    return pieces
+
+
+def _writes(cluster: Cluster, visible: frozenset[Buffer]) -> Iterator[Operand]:
+    for stage in cluster.stages:
+        if stage.buffer in visible:
+            yield _operand(stage.buffer, ranges_written(stage))
