@@ -515,26 +515,30 @@ def symbols(value: Dim) -> frozenset[Sym]:
 def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], Dim] | None:
     """(coefficient per variable, the rest) if the expression is linear in `variables`, else None."""
     coefficients: dict[Sym, int] = {}
-    rest: Dim = 0
+    rest: dict[tuple[Atom, ...], int] = {}
     for monomial, coefficient in terms_of(value):
         if len(monomial) == 1 and isinstance(monomial[0], Sym) and monomial[0] in variables:
             coefficients[monomial[0]] = coefficient
-            continue
-        term = _from_terms({monomial: coefficient})
-        if symbols(term) & variables:
+        elif _mentions(monomial, variables):
             return None
-        rest = add(rest, term)
-    return coefficients, rest
+        else:
+            rest[monomial] = coefficient
+    return coefficients, _from_terms(rest)
 
 
 def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
     """(the terms that mention none of `variables`, the others); their sum is the value."""
-    without: Dim = 0
-    within: Dim = 0
+    without: dict[tuple[Atom, ...], int] = {}
+    within: dict[tuple[Atom, ...], int] = {}
     for monomial, coefficient in terms_of(value):
-        term = _from_terms({monomial: coefficient})
-        if symbols(term) & variables:
-            within = add(within, term)
-        else:
-            without = add(without, term)
-    return without, within
+        (within if _mentions(monomial, variables) else without)[monomial] = coefficient
+    return _from_terms(without), _from_terms(within)
+
+
+def _mentions(monomial: tuple[Atom, ...], variables: frozenset[Sym]) -> bool:
+    return any(
+        atom in variables
+        if isinstance(atom, Sym)
+        else bool(symbols(atom.left) & variables) or bool(symbols(atom.right) & variables)
+        for atom in monomial
+    )

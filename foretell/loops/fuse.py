@@ -72,7 +72,7 @@ class Restricted:
     """What it reads of buffers that it does not fill."""
     place: int = 0
     """How many clusters come after it."""
-    part: int = 0
+    part: int | None = None
     """Which of the stages it is, if each of the cluster's is restricted in its own way."""
 
 
@@ -91,11 +91,14 @@ class Tiling:
         needs, added = self.needs, list(self.restricted)
         if any(_is_read_by_data(stage.buffer, self.restricted) for stage in cluster.stages):
             return None
-        for number, part in reversed(list(enumerate(_parts(cluster, needs)))):
+        parts = _parts(cluster, needs)
+        for number, part in reversed(list(enumerate(parts))):
             if any(stage.buffer not in needs and _is_visible(stage, part) for stage in part.stages):
                 return None
             place = self.restricted[-1].place + 1
-            added.append(replace(_restrict(part.unified(), needs), place=place, part=number))
+            added.append(
+                replace(_restrict(part.unified(), needs), place=place, part=number if len(parts) > 1 else None)
+            )
             needs = _with_needs(needs, added[-1].reads)
         return Tiling(self.tiles, tuple(added), needs)
 

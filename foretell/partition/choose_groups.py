@@ -7,12 +7,10 @@ the best division into runs is found by dynamic programming: it is exact for the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
-from typing import TypeAlias
 
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Buffer
@@ -33,6 +31,8 @@ SIZES_TRIED = 3
 """Sizes of a tile that are looked at for each choice of axes, the greatest that fit."""
 THINNING = 0.6
 """Sizes that are closer to each other are not told apart."""
+LEAST_SHARE = 0.002
+"""The part of the program's time that a run must take besides computing, for fusing it to be looked at."""
 LEAST_GAIN = 0.04
 """The part of the time that fusing must be predicted to save: the prediction is not better than that."""
 
@@ -161,20 +161,26 @@ class _Program:
 
     def _grown(self, furthest: int, last: int) -> Iterator[tuple[int, _Tiled]]:
         """The same, counted from the furthest cluster that may be the first."""
-        tilings = list(_tilings(self.clusters[last]))
+        choices: list[_Sizes] | None = None
         start, gains, least = last, [0.0], self._compute(last)
+        whole = self._seconds_alone(0, len(self.clusters) - 1)
         for first in range(last - 1, furthest - 1, -1):
             span = self.users.spans[first]
             start, least = min(start, span[0] if span else 0), least + self._compute(first)
-            tilings = [*_extended(tilings, self.clusters[first])]
             before = self._seconds_alone(first, last)
-            if start < first or least > (1 - LEAST_GAIN) * before:
+            if start < first or before - least < max(LEAST_GAIN * before, LEAST_SHARE * whole):
                 continue
-            found = [(self._seconds(tiling, first, last), tile) for tile, tiling in _greatest(tilings)]
+            choices = list(_choices(self.clusters[last])) if choices is None else choices
+            run = self.clusters[first : last + 1]
+            found = [
+                (self._seconds(tiling, first, last), number, tile)
+                for number, sizes in enumerate(choices)
+                for tile, tiling in sizes.fitting(run)
+            ]
             if not found:
                 return
-            seconds, best = min(found, key=itemgetter(0))
-            tilings = [(tile, tiling) for tile, tiling in tilings if tile.keys() == best.keys()]
+            seconds, number, best = min(found, key=itemgetter(0))
+            choices = [choices[number]]
             gains.append(before - seconds)
             yield first - furthest, _Tiled(best, seconds)
             if _has_ended(gains):
@@ -263,37 +269,49 @@ def _has_ended(gains: Sequence[float]) -> bool:
     return len(gains) > 2 and max(gains[-2:]) < max(gains[:-2])
 
 
-_Choice: TypeAlias = tuple[dict[int, int], Tiling]
+@dataclass(slots=True)
+class _Sizes:
+    """Tiles along axes of the last cluster of a run: the greatest few that leave little between its nests."""
+
+    axes: tuple[int, ...]
+    sizes: Iterator[int]
+    """Of the last axis, those not yet tried, the greatest first; the others are cut into single iterations."""
+    _fitting: list[tuple[dict[int, int], Tiling]] = field(default_factory=list)
+    _length: int = 1
+    """Clusters that they are extended to."""
+
+    def fitting(self, run: Sequence[Cluster]) -> list[tuple[dict[int, int], Tiling]]:
+        """For a run that ends with the same clusters as those before."""
+        added = run[: len(run) - self._length]
+        self._length = len(run)
+        extended = [(tile, _extended(tiling, added)) for tile, tiling in self._fitting]
+        self._fitting = [(tile, tiling) for tile, tiling in extended if tiling is not None]
+        while len(self._fitting) < SIZES_TRIED and (size := next(self.sizes, None)) is not None:
+            tile = {**dict.fromkeys(self.axes[:-1], 1), self.axes[-1]: size}
+            tiling = _extended(try_tiling(run[-1], tile), run[:-1])
+            if tiling is not None:
+                self._fitting.append((tile, tiling))
+        return self._fitting
 
 
-def _extended(choices: Sequence[_Choice], cluster: Cluster) -> Iterator[_Choice]:
-    """Those that can have one more cluster before them, and keep little between them."""
-    for tile, tiling in choices:
-        more = tiling.with_cluster(cluster)
-        if more is not None and more.between_bytes <= BETWEEN_BYTES:
-            yield tile, more
+def _extended(tiling: Tiling | None, clusters: Sequence[Cluster]) -> Tiling | None:
+    """A tiling with clusters before it, if it can have them and keeps little between them."""
+    for cluster in reversed(clusters):
+        tiling = None if tiling is None else tiling.with_cluster(cluster)
+        if tiling is None or tiling.between_bytes > BETWEEN_BYTES:
+            return None
+    return tiling
 
 
-def _greatest(choices: Sequence[_Choice]) -> Iterator[_Choice]:
-    """The greatest tiles along each choice of axes."""
-    count = Counter[tuple[int, ...]]()
-    for tile, tiling in choices:
-        count[tuple(tile)] += 1
-        if count[tuple(tile)] <= SIZES_TRIED:
-            yield tile, tiling
-
-
-def _tilings(last: Cluster) -> Iterator[_Choice]:
-    """Tiles along each axis of a cluster, or each inside iterations of the first that have nothing in common."""
+def _choices(last: Cluster) -> Iterator[_Sizes]:
+    """Each axis of a cluster, or each inside iterations of the first that have nothing in common."""
     extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
     long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
-    inside = [[long[0], number] for number in long[1:] if _is_batch(last, long[0])]
-    for *outer, number in [*([number] for number in long), *inside]:
-        for size in _sizes(extents[number]):
-            tile = {**dict.fromkeys(outer, 1), number: size}
-            tiling = try_tiling(last, tile)
-            if tiling is not None:
-                yield tile, tiling
+    for number in long:
+        yield _Sizes((number,), iter(_sizes(extents[number])))
+    for number in long[1:]:
+        if _is_batch(last, long[0]):
+            yield _Sizes((long[0], number), iter(_sizes(extents[number])))
 
 
 def _is_batch(cluster: Cluster, number: int) -> bool:

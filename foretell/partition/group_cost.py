@@ -45,7 +45,7 @@ class GroupCosts:
 
     def alone(self, cluster: Cluster, key: object) -> GroupCost:
         """A nest that is its own kernel."""
-        cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, 0, ()))
+        cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, None, ()))
         return self._mean(*self._nest(cost, (), frozenset(), 0.0), 1.0, cost.compute)
 
     def fused(self, tiling: Tiling, costs: Sequence[NestCost]) -> GroupCost:
@@ -61,8 +61,8 @@ class GroupCosts:
 
     def member(self, restricted: Restricted, tiling: Tiling, key: object) -> NestCost:
         """One nest for one tile."""
-        key = (key, restricted.part, restricted.extents)
-        return self.nests.of(restricted.cluster, restricted.reads, self.visible, key, tiling.tiles)
+        whole = (key, restricted.part, restricted.extents)
+        return self.nests.of(restricted.cluster, restricted.reads, self.visible, whole, tiling.tiles)
 
     def _mean(self, cycles: float, crossing: float, idle: float, compute: float) -> GroupCost:
         spec = self.nests.spec

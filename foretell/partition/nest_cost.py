@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from foretell.ir import expr
@@ -19,7 +19,7 @@ from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import Range, ranges_written, with_tiles_apart
 from foretell.loops.lower import try_plain_nest
 from foretell.loops.nodes import Kernel, at_origin
-from foretell.loops.stages import OPERATION_COSTS, TensorStage
+from foretell.loops.stages import OPERATION_COSTS
 from foretell.search.schedule_contraction import best_terms
 from foretell.search.tiles import OVERLAP_LOSS
 from foretell.target.hardware_spec import HardwareSpec, with_cores
@@ -69,21 +69,25 @@ class NestCosts:
     spec: HardwareSpec
     constants: frozenset[str]
     _known: dict[object, tuple[float, float, float, bool]] = field(default_factory=dict)
+    _moves: dict[object, list[_Moves]] = field(default_factory=dict)
 
     def of(
         self,
         cluster: Cluster,
         reads: Mapping[Buffer, tuple[Range, ...]],
         visible: frozenset[Buffer],
-        key: object,
+        key: tuple[object, int | None, object],
         tiles: Sequence[Axis] = (),
     ) -> NestCost:
-        """A cluster whose sizes are numbers; clusters that do the same on as many points have the same key."""
+        """A cluster whose sizes are numbers.
+
+        The key is equal for clusters that do the same, which of their parts they are, and on how many points.
+        """
         operands = tuple(_operand(buffer, ranges) for buffer, ranges in reads.items())
         writes = tuple(_writes(cluster, visible))
         if key not in self._known:
             apart = with_tiles_apart(cluster, tiles)
-            self._known[key] = self._of_products(apart, visible) or (self._moving(cluster), 0.0, 0.0, False)
+            self._known[key] = self._of_products(apart, visible) or (self._moving(cluster, key[:2]), 0.0, 0.0, False)
         compute, memory, waiting, is_product = self._known[key]
         near_bytes = sum(operand.size_bytes for operand in operands) if is_product else 0.0
         return NestCost(compute, memory, waiting, near_bytes, operands, writes)
@@ -98,31 +102,47 @@ class NestCosts:
         terms = best_terms(nest, with_cores(self.spec, 1), constants)
         return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting), True)
 
-    def _moving(self, cluster: Cluster) -> float:
-        """Cycles of a cluster that is no sum of products: loads and stores along its best axis, and operations."""
+    def _moving(self, cluster: Cluster, key: object) -> float:
+        """Cycles of a cluster that is no sum of products: loads and stores along its best axis, and operations.
+
+        How addresses move is the same whatever part of its points a tile has.
+        """
+        if key not in self._moves:
+            self._moves[key] = list(self._stage_moves(cluster))
         cycles = 0.0
+        for stage, moves in zip(cluster.stages, self._moves[key], strict=True):
+            extents = [_number(axis.extent) for axis in (*stage.axes, *stage.reduction_axes)]
+            empty = [_empty_lanes(extent, moves.lanes) for extent in extents]
+            costs = [cost * lost for cost, lost in zip(moves.along, empty, strict=True)]
+            if sum(extent >= moves.lanes for extent in extents) > 1 and stage.reduction is None:
+                costs.append(TRANSPOSED * moves.count / moves.lanes)
+            operations = moves.operations * min(empty, default=float(moves.lanes)) / moves.lanes
+            cycles += MOVE_CYCLES * prod(extents) * (min(costs, default=1.0) + operations)
+        return cycles
+
+    def _stage_moves(self, cluster: Cluster) -> Iterator[_Moves]:
         seen: set[int] = set()
         for stage in cluster.stages:
-            axes = (*stage.axes, *stage.reduction_axes)
             lanes = self.spec.vector_lanes(8 * stage.buffer.dtype.itemsize)
             loads, operations = _new_parts(stage.body, seen)
             alike = Counter(map(at_origin, loads))
-            costs = [vector_cost(axis, [(stage.buffer, stage.place)], alike, lanes) for axis in axes]
-            empty = min((_empty_lanes(axis, lanes) for axis in axes), default=float(lanes))
-            moves = min([*costs, *self._in_blocks(stage, axes, alike, lanes)], default=1.0)
-            points = prod(_number(axis.extent) for axis in axes)
-            cycles += MOVE_CYCLES * points * (moves + operations * empty / lanes)
-        return cycles
-
-    def _in_blocks(self, stage: TensorStage, axes: Sequence[Axis], loads: Counter[Load], lanes: int) -> Iterator[float]:
-        """The same in square blocks that are transposed in registers, where two axes are long enough."""
-        if sum(_number(axis.extent) >= lanes for axis in axes) > 1 and stage.reduction is None:
-            yield TRANSPOSED * (1 + loads.total()) / lanes
+            endless = [replace(axis, extent=lanes) for axis in (*stage.axes, *stage.reduction_axes)]
+            along = tuple(vector_cost(axis, [(stage.buffer, stage.place)], alike, lanes) for axis in endless)
+            yield _Moves(lanes, operations, 1 + len(loads), along)
 
 
-def _empty_lanes(axis: Axis, lanes: int) -> float:
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """What one point of a stage costs: operations, loads and stores; these along each axis, in full vectors."""
+
+    lanes: int
+    operations: float
+    count: int
+    along: tuple[float, ...]
+
+
+def _empty_lanes(extent: int, lanes: int) -> float:
     """Lanes of all vectors over those that an axis fills."""
-    extent = _number(axis.extent)
     return -(-extent // lanes) * lanes / max(1, extent)
 
 
