@@ -92,10 +92,13 @@ class GroupCosts:
         return float(cycles_from(self.nests.spec, size_bytes, between_bytes))
 
     def _jumping(self, operand: Operand, away: float) -> float:
-        """Beginning runs of a result that no near cache holds: nothing has fetched their first lines."""
+        """Beginning runs of a result that no near cache holds: nothing has fetched their first lines.
+
+        Runs so short that this would take longer than all their lines are begun side by side.
+        """
         second = self.nests.spec.caches[min(1, len(self.nests.spec.caches) - 1)]
         is_near = away <= LATER_SHARE * second.size_bytes
-        return 0.0 if is_near else JUMP_CYCLES * operand.pieces
+        return 0.0 if is_near else min(JUMP_CYCLES * operand.pieces, self._far(operand.size_bytes, away))
 
     def _crossing(self, operand: Operand) -> float:
         """Waiting for lines that other cores have written."""

@@ -196,4 +196,6 @@ def _pieces(buffer: Buffer, extents: Sequence[int]) -> int:
 def _writes(cluster: Cluster, visible: frozenset[Buffer]) -> Iterator[Operand]:
     for stage in cluster.stages:
         if stage.buffer in visible:
-            yield _operand(stage.buffer, ranges_written(stage))
+            found = _operand(stage.buffer, ranges_written(stage))
+            points = prod(_number(axis.extent) for axis in stage.axes)
+            yield replace(found, size_bytes=min(found.size_bytes, float(points * stage.buffer.dtype.itemsize)))
