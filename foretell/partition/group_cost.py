@@ -79,17 +79,23 @@ class GroupCosts:
         for operand in cost.reads:
             parts = 0 if operand.buffer in near else _parts(operand, tiles)
             known = self._far(operand.size_bytes, cost.near_bytes) if cost.near_bytes else 0.0
-            first, again = (self._far(operand.size_bytes, size) for size in (_whole(operand), kept_bytes))
+            first = self._in_runs(operand) * self._far(operand.size_bytes, _whole(operand))
+            again = self._far(operand.size_bytes, kept_bytes)
             further += parts * max(0.0, first - known) + (count - parts) * max(0.0, again - known)
             crossing += parts * self._crossing(operand)
         for operand in cost.writes:
             away = kept_bytes if operand.buffer in near else _whole(operand)
-            further += count * self._far(operand.size_bytes, away)
+            runs = 1.0 if operand.buffer in near else self._in_runs(operand)
+            further += count * runs * self._far(operand.size_bytes, away)
             waiting += count * self._jumping(operand, away)
         return count * cost.cycles(further / count) + waiting, crossing
 
     def _far(self, size_bytes: float, between_bytes: float) -> float:
         return float(cycles_from(self.nests.spec, size_bytes, between_bytes))
+
+    def _in_runs(self, operand: Operand) -> float:
+        """What is moved over what is asked for: lines come in pairs, and the last of a run may be half in vain."""
+        return 1.0 + self.nests.spec.caches[0].line_bytes / operand.run_bytes
 
     def _jumping(self, operand: Operand, away: float) -> float:
         """Beginning runs of a result that no near cache holds: nothing has fetched their first lines.

@@ -41,6 +41,8 @@ class Operand:
     """Symbols that decide which part it is."""
     pieces: int
     """Runs that it consists of, each on pages of its own."""
+    run_bytes: float
+    """How much of it lies side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,17 @@ def _arguments(scalar: Scalar) -> tuple[tuple[Scalar, ...], float]:
 def _operand(buffer: Buffer, ranges: tuple[Range, ...]) -> Operand:
     symbols = frozenset[Sym]().union(*(expr.symbols(each.start) for each in ranges))
     extents = [each.extent for each in ranges]
-    return Operand(buffer, float(prod(extents) * buffer.dtype.itemsize), symbols, _pieces(buffer, extents))
+    size_bytes = float(prod(extents) * buffer.dtype.itemsize)
+    return Operand(buffer, size_bytes, symbols, _pieces(buffer, extents), _run_bytes(buffer, extents))
+
+
+def _run_bytes(buffer: Buffer, extents: Sequence[int]) -> float:
+    size_bytes = float(buffer.dtype.itemsize)
+    for extent, dim in zip(reversed(extents), reversed(buffer.shape), strict=True):
+        size_bytes *= extent
+        if extent != dim:
+            break
+    return size_bytes
 
 
 def _pieces(buffer: Buffer, extents: Sequence[int]) -> int:
