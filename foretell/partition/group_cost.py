@@ -95,7 +95,7 @@ class GroupCosts:
 
     def _in_runs(self, operand: Operand) -> float:
         """What is moved over what is asked for: lines come in pairs, and the last of a run may be half in vain."""
-        return 1.0 + self.nests.spec.caches[0].line_bytes / operand.run_bytes
+        return 1.0 + self.nests.spec.caches[0].line_bytes / max(1.0, operand.run_bytes)
 
     def _jumping(self, operand: Operand, away: float) -> float:
         """Beginning runs of a result that no near cache holds: nothing has fetched their first lines.
