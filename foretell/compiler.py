@@ -3,7 +3,7 @@
 import_model        ONNX file -> graph of canonical operators     (frontend/)
 simplify            graph -> smaller graph, same results           (graph/rewrites/)
 choose_algorithms   graph -> convolutions in their fastest form    (search/)
-link_program        graph -> loop nests -> machine code -> model   (loops/, codegen/, runtime/)
+link_program        graph -> loop nests -> machine code -> model   (loops/, partition/, codegen/, runtime/)
 """
 
 from __future__ import annotations

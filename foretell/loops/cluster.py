@@ -149,10 +149,6 @@ def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozens
     return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
 
 
-def _rereads_much(stage: TensorStage, depth: int) -> bool:
-    return any(_reread_bytes(load, stage, depth) > REREAD_BYTES for load in distinct_loads([stage.body]))
-
-
 def _reread_bytes(load: Load, stage: TensorStage, depth: int) -> int:
     """What each iteration of a shared loop reads again: the weights of a matrix product, not the row it works on."""
     used = frozenset(sym for index in load.indices for sym in _index_symbols(index))

@@ -304,8 +304,10 @@ def _restrict(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Re
 
 
 def _extents(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> tuple[tuple[int, int], ...]:
-    shorter = [(number, bindings.get(axis.sym)) for number, axis in enumerate(cluster.stages[0].axes)]
-    return tuple((number, int(str(found[0].extent))) for number, found in shorter if found is not None)
+    shorter = {
+        number: bindings[a.sym][0].extent for number, a in enumerate(cluster.stages[0].axes) if a.sym in bindings
+    }
+    return tuple((number, extent) for number, extent in shorter.items() if isinstance(extent, int))
 
 
 def _needed(axis: Axis, cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Range | None:

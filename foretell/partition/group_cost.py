@@ -15,12 +15,12 @@ from foretell.ir.tensor_expr import Axis, Buffer
 from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import Restricted, Tiling, ranges_read
 from foretell.partition.nest_cost import NestCost, NestCosts, Operand
-from foretell.search.near_memory import LATER_SHARE, cycles_from
+from foretell.search.near_memory import LATER_SHARE, cycles_from, second_cache_bytes
 
 CROSS_BYTES_PER_CYCLE = 3.0
-"""What one core reads of lines that another one has written; measured on Ice Lake."""
+"""What one core reads of lines that another one has written; estimated from what pairs of kernels lose on Ice Lake."""
 JUMP_CYCLES = 400.0
-"""Waiting for the first lines of a run that is stored, if they are not near; measured on Ice Lake."""
+"""Waiting for the first lines of a run that is stored, if they are not near; estimated from one kernel on Ice Lake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,7 @@ class GroupCosts:
 
         Runs so short that this would take longer than all their lines are begun side by side.
         """
-        second = self.nests.spec.caches[min(1, len(self.nests.spec.caches) - 1)]
-        is_near = away <= LATER_SHARE * second.size_bytes
+        is_near = away <= LATER_SHARE * second_cache_bytes(self.nests.spec)
         return 0.0 if is_near else min(JUMP_CYCLES * operand.pieces, self._far(operand.size_bytes, away))
 
     def _crossing(self, operand: Operand) -> float:
