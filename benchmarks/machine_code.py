@@ -205,7 +205,7 @@ def loaded(kernel: Kernel, target: Target, count: int) -> Callable[[], None]:
         held[buffer.name] = array
     layout = Layout({name: number for number, name in enumerate(held)}, {}, target.spec.vector_bytes)
     POOLS.load(emit_pool(target))
-    code = NativeCode(emit_program([[kernel] * count], layout, target))
+    code = NativeCode(*emit_program([[kernel] * count], layout, target))
     table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held.values()))
     dims, pool = (ctypes.c_int64 * 1)(), POOLS.get(1)
     (step,) = code.steps(1)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from foretell.codegen.compile_module import compile_module
 from foretell.codegen.emit_kernel import Layout
-from foretell.codegen.emit_program import emit_module, emit_pool
+from foretell.codegen.emit_program import emit_pool, emit_program
 from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.equal_dims import equal_dims
 from foretell.graph.evaluate import evaluate_node
@@ -83,12 +82,8 @@ def link_program(
         lowered = lower_program(graph, target, recorded)
         steps, constants = lowered.steps, _constants(graph, lowered)
         program = _program(graph, steps, constants)
-    with times.measure("emit"):
-        module = emit_module(
-            [step.kernels for step in steps if isinstance(step, NativeStep)], _layout(program, target), target
-        )
-    with times.measure("llvm"):
-        binary = Binary(target, compile_module(module, target), emit_pool(target))
+    kernels = [step.kernels for step in steps if isinstance(step, NativeStep)]
+    binary = Binary(target, emit_program(kernels, _layout(program, target), target, times), emit_pool(target))
     fallbacks = [_fallback(step.node, target, threads, times, recorded) for step in steps if isinstance(step, NodeStep)]
     numbers = {slot.name: number for number, slot in enumerate(program.slots)}
     with times.measure("load"):

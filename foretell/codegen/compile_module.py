@@ -31,8 +31,12 @@ def _initialise() -> None:
 
 def compile_module(module: ir.Module, target: Target) -> bytes:
     """Relocatable object code, the same for the same text, target and version whether it was cached or not."""
+    return compile_text(module_text(module, target), target)
+
+
+def compile_text(text: str, target: Target) -> bytes:
+    """The same for a module's text. Python runs meanwhile, in other threads."""
     machine = _machine(target)
-    text = _text(module, target, machine)
     settings = (target.cpu, target.llvm_features, repr((MACHINE, SPEED_LEVEL, TUNING)))
     key = cache_key(text, *settings, VERSION, metadata.version("llvmlite"))
     found = try_cached(key)
@@ -46,7 +50,7 @@ def assemble_module(module: ir.Module, target: Target) -> str:
     """The same code as LLVM prints it, with its comments, for reading; AT&T syntax where there are two."""
     machine = _machine(target)
     machine.set_asm_verbosity(True)
-    return machine.emit_assembly(_optimised(_text(module, target, machine), machine))
+    return machine.emit_assembly(_optimised(module_text(module, target), machine))
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
@@ -56,10 +60,16 @@ def _machine(target: Target) -> llvm.TargetMachine:
     )
 
 
-def _text(module: ir.Module, target: Target, machine: llvm.TargetMachine) -> str:
+def module_text(module: ir.Module, target: Target) -> str:
     module.triple = target.triple
-    module.data_layout = str(machine.target_data)
+    module.data_layout = _data_layout(target)
     return str(module)
+
+
+@cache
+def _data_layout(target: Target) -> str:
+    """Asked for once: whoever calls LLVM waits for those who called it before."""
+    return str(_machine(target).target_data)
 
 
 def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:

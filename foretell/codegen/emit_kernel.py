@@ -64,6 +64,8 @@ from foretell.loops.nodes import (
     offset,
 )
 
+KERNEL = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER])
+"""A kernel, or a step: (table of addresses, values of symbols, thread pool)."""
 LINE_BYTES = 64
 SMALL_BYTES = 4096
 """Arrays of at most this size may be read and written at places that are all known."""
@@ -78,25 +80,22 @@ class Layout:
     vector_bytes: int
 
 
-def emit_kernel(
+def emit_kernels(
     module: ir.Module,
-    kernel: Kernel,
+    kernels: Mapping[str, Kernel],
     layout: Layout,
     parallel_for: ir.Function,
-    bodies: dict[str, ir.Function],
+    *,
     mark_loops: bool = False,
-) -> ir.Function:
-    """Add the kernel's functions to the module and return the one to call; nests that are equal share a body."""
-    buffers = (*kernel.reads, *kernel.writes)
+) -> None:
+    """Add a function for each kernel, by its name; they do the same to other buffers, and share a body."""
     symbols = tuple(layout.symbols)
-    shared = canonical(kernel)
-    text = str(shared)
-    if text not in bodies:
-        named = replace(shared, name=kernel.name)
-        bodies[text] = _emit_body(module, named, (*shared.reads, *shared.writes), symbols, layout, mark_loops)
-    body = bodies[text]
-    task = _emit_task(module, kernel, buffers, symbols, layout, body)
-    return _emit_entry(module, kernel, symbols, layout, task, parallel_for)
+    first = next(iter(kernels.values()))
+    shared = replace(canonical(first), name=first.name)
+    body = _emit_body(module, shared, (*shared.reads, *shared.writes), symbols, layout, mark_loops)
+    for name, kernel in kernels.items():
+        task = _emit_task(module, kernel, (*kernel.reads, *kernel.writes), symbols, layout, body)
+        _emit_entry(module, name, kernel, symbols, layout, task, parallel_for)
 
 
 def _internal(module: ir.Module, type: ir.FunctionType, name: str) -> ir.Function:
@@ -171,13 +170,15 @@ def _emit_task(
 
 def _emit_entry(
     module: ir.Module,
+    name: str,
     kernel: Kernel,
     symbols: Sequence[Sym],
     layout: Layout,
     task: ir.Function,
     parallel_for: ir.Function,
-) -> ir.Function:
-    function = _internal(module, ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER]), kernel.name)
+) -> None:
+    function = ir.Function(module, KERNEL, name)
+    function.attributes.add("nounwind")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     table, dims, pool = function.args
     context = builder.alloca(POINTER, size=2)
@@ -195,7 +196,6 @@ def _emit_entry(
     else:
         builder.call(task, [context, ir.Constant(I64, 0), ir.Constant(I64, 1)])
     builder.ret_void()
-    return function
 
 
 @dataclass(slots=True)

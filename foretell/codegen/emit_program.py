@@ -1,56 +1,115 @@
-"""All kernels of a program as one module: a function per native step. The thread pool is a module of its own."""
+"""All kernels of a program as modules, and in the last of them a function per native step.
+
+Kernels that are equal share code, and modules are of about one size, so that LLVM can work on one while the next is
+emitted. The thread pool is a module of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import llvmlite.ir as ir
 
-from foretell.codegen.compile_module import compile_module
-from foretell.codegen.emit_kernel import Layout, emit_kernel
+from foretell.codegen.compile_module import compile_module, compile_text, module_text
+from foretell.codegen.emit_kernel import KERNEL, Layout, emit_kernels
 from foretell.codegen.thread_pool import emit_thread_pool
 from foretell.codegen.types import I64, POINTER
+from foretell.loops.canonical import canonical
 from foretell.loops.nodes import Kernel
+from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 
-VOID = ir.VoidType()
+MODULE_TEXT = 1 << 13
+"""Characters of kernels, as they are printed, that fill a module: LLVM needs some tenths of a second for it."""
+
+Alike = dict[str, Kernel]
+"""Kernels that do the same, by the names of their functions."""
 
 
-def emit_program(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> bytes:
-    """Object code of `emit_module`."""
-    return compile_module(emit_module(steps, layout, target), target)
+def emit_program(
+    steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target, times: StageTimes | None = None
+) -> tuple[bytes, ...]:
+    """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
+    times = StageTimes() if times is None else times
+    with ThreadPoolExecutor(1) as llvm:
+        with times.measure("emit"):
+            texts = (module_text(module, target) for module in emit_modules(steps, layout, target))
+            waiting = [llvm.submit(compile_text, text, target) for text in texts]
+        with times.measure("llvm"):
+            return tuple(each.result() for each in waiting)
 
 
-def emit_module(
-    steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target, *, mark_loops: bool = False
-) -> ir.Module:
-    """A module with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`.
+def emit_module(kernel: Kernel, layout: Layout, target: Target, *, mark_loops: bool = False) -> ir.Module:
+    """One kernel by itself, for reading.
 
     With `mark_loops` its assembly tells which loop of a kernel each branch is of (`codegen/mark_loops.py`).
     """
-    module = _module(target)
-    parallel_for = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3 + [I64]), "foretell_parallel_for")
-    bodies: dict[str, ir.Function] = {}
-    for number, kernels in enumerate(steps):
-        functions = [emit_kernel(module, kernel, layout, parallel_for, bodies, mark_loops) for kernel in kernels]
-        step = ir.Function(module, ir.FunctionType(VOID, [POINTER] * 3), f"foretell_step_{number}")
-        builder = ir.IRBuilder(step.append_basic_block("entry"))
-        for function in functions:
-            builder.call(function, step.args)
+    return _module([{"foretell_kernel_0": kernel}], layout, target, mark_loops=mark_loops)
+
+
+def emit_modules(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> Iterator[ir.Module]:
+    """The modules of a program, one after the other."""
+    names = _names(steps)
+    *others, last = _divided({name: kernel for step in names for name, kernel in step.items()})
+    for alike in others:
+        yield _module(alike, layout, target)
+    module = _module(last, layout, target)
+    for number, step in enumerate(names):
+        function = ir.Function(module, KERNEL, f"foretell_step_{number}")
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        for name in step:
+            builder.call(_function(module, name), function.args)
         builder.ret_void()
+    yield module
+
+
+def _names(steps: Sequence[Sequence[Kernel]]) -> list[Alike]:
+    """The kernels of each step, under names that no other kernel of the program has."""
+    names = iter(f"foretell_kernel_{number}" for number in range(sum(map(len, steps))))
+    return [{next(names): kernel for kernel in step} for step in steps]
+
+
+def _divided(kernels: Mapping[str, Kernel]) -> list[list[Alike]]:
+    """Kernels that are alike together, those of one module together; in the order in which they run first."""
+    alike: dict[str, Alike] = {}
+    for name, kernel in kernels.items():
+        alike.setdefault(str(canonical(kernel)), {})[name] = kernel
+    modules: list[list[Alike]] = [[]]
+    size = 0
+    for text, each in alike.items():
+        if size >= MODULE_TEXT:
+            modules.append([])
+            size = 0
+        modules[-1].append(each)
+        size += len(text)
+    return modules
+
+
+def _module(kernels: Sequence[Alike], layout: Layout, target: Target, *, mark_loops: bool = False) -> ir.Module:
+    module = _empty_module(target)
+    parallel_for = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [I64]), "foretell_parallel_for")
+    for alike in kernels:
+        emit_kernels(module, alike, layout, parallel_for, mark_loops=mark_loops)
     return module
+
+
+def _function(module: ir.Module, name: str) -> ir.Function:
+    """A kernel of this module or of another one."""
+    found = module.globals.get(name)
+    return found if isinstance(found, ir.Function) else ir.Function(module, KERNEL, name)
 
 
 @cache
 def emit_pool(target: Target) -> bytes:
     """Object code of the thread pool: the same for every program of a target."""
-    module = _module(target)
+    module = _empty_module(target)
     emit_thread_pool(module)
     return compile_module(module, target)
 
 
-def _module(target: Target) -> ir.Module:
+def _empty_module(target: Target) -> ir.Module:
     module = ir.Module("foretell")
     module.triple = target.triple
     return module

@@ -54,7 +54,7 @@ def assemble_kernel(kernel: Kernel, target: Target) -> str:
     slots = {buffer.name: number for number, buffer in enumerate((*kernel.reads, *kernel.writes))}
     symbols = sorted(free_symbols(kernel), key=lambda symbol: symbol.name)
     layout = Layout(slots, {symbol: number for number, symbol in enumerate(symbols)}, target.spec.vector_bytes)
-    return assemble_module(emit_module([[kernel]], layout, target, mark_loops=True), target)
+    return assemble_module(emit_module(kernel, layout, target, mark_loops=True), target)
 
 
 def parse_assembly(text: str, architecture: str) -> list[MachineFunction]:

@@ -15,7 +15,7 @@ few nodes that square a dimension again and again would otherwise ask for any am
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
@@ -74,8 +74,15 @@ class Expr:
         return mul(self, -1)
 
 
+class Hashed(Expr):
+    """What is looked up often: its hash is found once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Sym(Expr):
+class Sym(Hashed):
     """A named integer in [lo, hi] (hi None: unbounded), a multiple of `multiple_of`."""
 
     name: str
@@ -83,32 +90,51 @@ class Sym(Expr):
     hi: int | None = None
     multiple_of: int = 1
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.lo, self.hi, self.multiple_of)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Sym], tuple[str, int, int | None, int]]:
+        """Made anew where it is read: hashes differ from process to process."""
+        return Sym, (self.name, self.lo, self.hi, self.multiple_of)
+
     def __str__(self) -> str:
         return self.name
 
     __repr__ = __str__
 
 
-class Compound(Expr):
+class Compound(Hashed):
     """What is made of other expressions. What is asked of it often is found once, and takes no longer as it grows."""
 
-    __slots__ = ("_bounds", "_hash", "depth", "weight")
+    __slots__ = ("_bounds", "_symbols", "depth", "weight")
     weight: int
     depth: int
-    _hash: int
     _bounds: Bounds | None
+    _symbols: frozenset[Sym] | None
 
     def _settle(self, key: object, weight: int, depth: int, bits: int = 0) -> None:
         _check_size(weight, depth, bits)
-        facts = {"weight": weight, "depth": depth, "_hash": hash(key), "_bounds": None}
-        for name, fact in facts.items():
-            object.__setattr__(self, name, fact)
+        settle = object.__setattr__
+        settle(self, "weight", weight)
+        settle(self, "depth", depth)
+        settle(self, "_hash", hash(key))
+        settle(self, "_bounds", None)
+        settle(self, "_symbols", None)
 
     def bounds(self) -> Bounds:
         if self._bounds is None:
             object.__setattr__(self, "_bounds", _find_bounds(self))
         assert self._bounds is not None
         return self._bounds
+
+    def symbols(self) -> frozenset[Sym]:
+        if self._symbols is None:
+            object.__setattr__(self, "_symbols", _find_symbols(self))
+        assert self._symbols is not None
+        return self._symbols
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,10 +175,13 @@ class Poly(Compound):
     terms: Terms
 
     def __post_init__(self) -> None:
-        weight = sum(1 + sum(map(weight_of, monomial)) for monomial, _ in self.terms)
-        depth = max(depth_of(atom) for monomial, _ in self.terms for atom in (*monomial, 0))
-        bits = max(coefficient.bit_length() for _, coefficient in self.terms)
-        self._settle(self.terms, weight, depth, bits)
+        weight, depth, greatest = len(self.terms), 0, 0
+        for monomial, coefficient in self.terms:
+            greatest = max(greatest, abs(coefficient))
+            for atom in monomial:
+                weight += weight_of(atom)
+                depth = max(depth, depth_of(atom))
+        self._settle(self.terms, weight, depth, greatest.bit_length())
 
     def __hash__(self) -> int:
         return self._hash
@@ -270,6 +299,15 @@ def add(left: Dim, right: Dim) -> Dim:
     total = dict(terms_of(left))
     for monomial, coefficient in terms_of(right):
         total[monomial] = total.get(monomial, 0) + coefficient
+    return _from_terms(total)
+
+
+def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
+    """The sum of expressions times numbers."""
+    total: dict[tuple[Atom, ...], int] = {}
+    for value, weight in parts:
+        for monomial, coefficient in terms_of(value):
+            total[monomial] = total.get(monomial, 0) + weight * coefficient
     return _from_terms(total)
 
 
@@ -480,15 +518,15 @@ def is_divisible(value: Dim, divisor: int) -> bool:
 
 def substitute(value: Dim, bindings: Mapping[Sym, Dim]) -> Dim:
     """The expression with symbols replaced, in normal form again."""
-    if isinstance(value, int) or not bindings:
+    if isinstance(value, Sym):
+        return bindings.get(value, value)
+    if isinstance(value, int) or symbols(value).isdisjoint(bindings):
         return value
-    total: Dim = 0
-    for monomial, coefficient in terms_of(value):
-        term: Dim = coefficient
-        for atom in monomial:
-            term = mul(term, _substitute_atom(atom, bindings))
-        total = add(total, term)
-    return total
+    return weighted_sum((_substitute_monomial(monomial, bindings), factor) for monomial, factor in terms_of(value))
+
+
+def _substitute_monomial(monomial: tuple[Atom, ...], bindings: Mapping[Sym, Dim]) -> Dim:
+    return product(tuple([_substitute_atom(atom, bindings) for atom in monomial]))
 
 
 def _substitute_atom(atom: Atom, bindings: Mapping[Sym, Dim]) -> Dim:
@@ -502,13 +540,18 @@ _APPLY: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min":
 
 def symbols(value: Dim) -> frozenset[Sym]:
     """Every symbol the expression mentions."""
+    if isinstance(value, Compound):
+        return value.symbols()
+    return frozenset((value,)) if isinstance(value, Sym) else frozenset()
+
+
+def _find_symbols(value: Compound) -> frozenset[Sym]:
+    if isinstance(value, Op):
+        return symbols(value.left) | symbols(value.right)
     found: set[Sym] = set()
     for monomial, _ in terms_of(value):
         for atom in monomial:
-            if isinstance(atom, Sym):
-                found.add(atom)
-            else:
-                found |= symbols(atom.left) | symbols(atom.right)
+            found |= symbols(atom)
     return frozenset(found)
 
 
@@ -537,8 +580,5 @@ def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
 
 def _mentions(monomial: tuple[Atom, ...], variables: frozenset[Sym]) -> bool:
     return any(
-        atom in variables
-        if isinstance(atom, Sym)
-        else bool(symbols(atom.left) & variables) or bool(symbols(atom.right) & variables)
-        for atom in monomial
+        atom in variables if isinstance(atom, Sym) else not symbols(atom).isdisjoint(variables) for atom in monomial
     )

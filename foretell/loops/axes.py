@@ -127,6 +127,8 @@ def vector_cost(axis: Axis, stores: Sequence[Access], loads: Mapping[Load, int],
 
 def access_stride(buffer: Buffer, indices: tuple[Dim, ...], sym: Sym) -> int | None:
     """How far the address moves per step of `sym`, in elements; None if that is not one number."""
+    if all(sym not in expr.symbols(index) for index in indices):
+        return 0
     linear = expr.try_linear(offset(buffer.shape, indices), frozenset({sym}))
     return None if linear is None else linear[0].get(sym, 0)
 

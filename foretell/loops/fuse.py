@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import prod
 
 from foretell.ir import expr
@@ -232,11 +233,12 @@ def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
     found: dict[Buffer, tuple[Range, ...]] = {}
     filled = {stage.buffer for stage in cluster.stages}
     own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
+    range_of = cache(partial(_range, own=own))
     for load in distinct_loads([stage.body for stage in cluster.stages]):
         assert isinstance(load.source, Buffer)
         if load.source in filled:
             continue
-        ranges = tuple(_range(i, dim, own) for i, dim in zip(load.indices, load.source.shape, strict=True))
+        ranges = tuple([range_of(i, dim) for i, dim in zip(load.indices, load.source.shape, strict=True)])
         known = found.get(load.source)
         found[load.source] = ranges if known is None else _union_of(known, ranges, load.source)
     return found

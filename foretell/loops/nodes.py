@@ -123,10 +123,16 @@ def _place(buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> str:
 
 def offset(shape: tuple[Dim, ...], indices: tuple[Dim, ...]) -> Dim:
     """The place of an element in row-major order."""
-    place: Dim = 0
-    for dim, index in zip(shape, indices, strict=True):
-        place = place * dim + index
-    return place
+    inner: Dim = 1
+    known: list[tuple[Dim, int]] = []
+    others: Dim = 0
+    for dim, index in zip(reversed(shape), reversed(indices), strict=True):
+        if isinstance(inner, int):
+            known.append((index, inner))
+        else:
+            others = others + inner * index
+        inner = inner * dim
+    return others + expr.weighted_sum(known)
 
 
 def at_origin(load: Load) -> Load:

@@ -44,7 +44,7 @@ from foretell.target.resolve import Target, check_runs_here, resolve_target
 Array: TypeAlias = npt.NDArray[Any]
 
 MAGIC = b"foretell"
-FORMAT = 1
+FORMAT = 2
 """Raised whenever an older foretell could not run what a newer one writes."""
 FIRST_HALF = struct.Struct("<8sIIQQ")
 HEADER_BYTES = 64
@@ -92,7 +92,7 @@ def _check_savable(program: Program) -> None:
 
 def _write(file: BinaryIO, artifact: Artifact) -> None:
     slots = sorted(artifact.constants)
-    blobs = [memoryview(artifact.binary.kernels), memoryview(artifact.binary.pool)]
+    blobs = [memoryview(code) for code in (artifact.binary.pool, *artifact.binary.kernels)]
     blobs += [_raw(artifact.constants[slot]) for slot in slots]
     offsets, end = _places([len(blob) for blob in blobs])
     manifest = _manifest(artifact, slots, offsets)
@@ -110,13 +110,14 @@ def _write(file: BinaryIO, artifact: Artifact) -> None:
 
 def _manifest(artifact: Artifact, slots: Sequence[int], offsets: Sequence[int]) -> bytes:
     """The same program gives the same bytes."""
+    objects = len(artifact.binary.kernels)
     facts = {
         "foretell": VERSION,
         "target": artifact.binary.target.resolved,
         "program": program_to_json(artifact.program),
-        "kernels": [offsets[0], len(artifact.binary.kernels)],
-        "pool": [offsets[1], len(artifact.binary.pool)],
-        "constants": [list(pair) for pair in zip(slots, offsets[2:], strict=True)],
+        "pool": [offsets[0], len(artifact.binary.pool)],
+        "kernels": [[offset, len(code)] for offset, code in zip(offsets[1:], artifact.binary.kernels, strict=False)],
+        "constants": [list(pair) for pair in zip(slots, offsets[1 + objects :], strict=True)],
     }
     return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
@@ -158,7 +159,8 @@ def read_artifact(path: str | os.PathLike[str]) -> Artifact:
     check_runs_here(target)
     program = program_from_json(manifest.any("program"))
     data = _Data(mapped, _aligned(HEADER_BYTES + manifest_bytes))
-    binary = Binary(target, data.bytes_at(manifest, "kernels"), data.bytes_at(manifest, "pool"))
+    objects = manifest.list("kernels", data.bytes_at)
+    binary = Binary(target, tuple(objects), data.bytes_at(manifest.any("pool"), "manifest.pool"))
     return Artifact(program, binary, data.constants(manifest, program))
 
 
@@ -189,6 +191,8 @@ def _check_header(mapped: mmap.mmap, where: str) -> int:
     _, version, _, manifest_bytes, file_bytes = FIRST_HALF.unpack(mapped[: FIRST_HALF.size])
     if version > FORMAT:
         raise _newer(where, f"format {FORMAT}", f"format {version}")
+    if 0 < version < FORMAT:
+        _refuse_kind(where, f"format {version}, which an older foretell wrote: compile the model again")
     if len(mapped) != file_bytes:
         _refuse_damage(where, f"{file_bytes} bytes", f"{len(mapped)} bytes")
     if HEADER_BYTES + manifest_bytes > len(mapped) or version < 1:
@@ -226,9 +230,9 @@ class _Data:
     mapped: mmap.mmap
     start: int
 
-    def bytes_at(self, manifest: Fields, key: str) -> bytes:
-        offset, size = read_list(manifest.any(key), f"manifest.{key}", read_number, length=2)
-        begin = self._within(offset, size, f"manifest.{key}")
+    def bytes_at(self, place: object, where: str) -> bytes:
+        offset, size = read_list(place, where, read_number, length=2)
+        begin = self._within(offset, size, where)
         return self.mapped[begin : begin + size]
 
     def constants(self, manifest: Fields, program: Program) -> dict[int, Array]:

@@ -29,11 +29,12 @@ def _context() -> llvm.ContextRef:
 class NativeCode:
     """Linked machine code; its functions stay valid as long as this object lives."""
 
-    def __init__(self, object_code: bytes) -> None:
+    def __init__(self, *objects: bytes) -> None:
         _initialise()
         machine = llvm.Target.from_default_triple().create_target_machine()
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", _context()), machine)
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+        for code in objects:
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:

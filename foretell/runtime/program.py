@@ -84,5 +84,6 @@ class Binary:
     """Machine code of a program and of the thread pool it runs on, as relocatable objects."""
 
     target: Target
-    kernels: bytes
+    kernels: tuple[bytes, ...]
+    """They call each other's functions."""
     pool: bytes

@@ -98,7 +98,7 @@ class CompiledModel:
         """What runs the model instead, where values of inputs allow for better code than this."""
         if runs_here(binary.target):
             POOLS.load(binary.pool)
-            self._code = NativeCode(binary.kernels)
+            self._code = NativeCode(*binary.kernels)
             self._native_steps = self._code.steps(sum(step.native is not None for step in program.steps))
             self._pool = POOLS.get(threads)
 
@@ -130,7 +130,7 @@ class CompiledModel:
     @property
     def code_bytes(self) -> int:
         """Machine code of the kernels and of the thread pool, as objects."""
-        return len(self._binary.kernels) + len(self._binary.pool)
+        return sum(map(len, (*self._binary.kernels, self._binary.pool)))
 
     def arena_bytes(self, values: Mapping[Sym, int] | None = None) -> int:
         """Memory for intermediate results of one call; `values` says what each of `program.symbols` stands for."""

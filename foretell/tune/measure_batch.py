@@ -103,7 +103,7 @@ def _loaded(kernels: Sequence[Kernel], arrays: dict[str, Array], batch: Batch) -
     held = {**arrays, **outputs}
     layout = Layout({name: number for number, name in enumerate(held)}, {}, batch.target.spec.vector_bytes)
     POOLS.load(emit_pool(batch.target))
-    code = NativeCode(emit_program([[kernel] for kernel in kernels], layout, batch.target))
+    code = NativeCode(*emit_program([[kernel] for kernel in kernels], layout, batch.target))
     table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held.values()))
     dims, pool = (ctypes.c_int64 * 1)(), POOLS.get(batch.threads)
     expected: list[Array] | None = None

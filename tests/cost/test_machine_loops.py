@@ -145,7 +145,7 @@ def test_marks_change_no_loop(name: str) -> None:
     layout = Layout({"a": 0, "b": 1, "c": 2}, {}, target.spec.vector_bytes)
     before = emit_program([[kernel]], layout, target)
     texts = [
-        assemble_module(emit_module([[kernel]], layout, target, mark_loops=marked), target) for marked in (False, True)
+        assemble_module(emit_module(kernel, layout, target, mark_loops=marked), target) for marked in (False, True)
     ]
     bodies = [parse_assembly(text, target.architecture)[0].blocks for text in texts]
     plain, marked = ([block.instructions for block in blocks] for blocks in bodies)
@@ -159,7 +159,7 @@ def test_code_bytes_are_about_those_of_the_object() -> None:
     target = resolve_target("icelake-server")
     kernel = tiled_product(target, 6, 4)
     layout = Layout({"a": 0, "b": 1, "c": 2}, {}, target.spec.vector_bytes)
-    object = llvmlite.binding.ObjectFileRef.from_data(emit_program([[kernel]], layout, target))
+    object = llvmlite.binding.ObjectFileRef.from_data(*emit_program([[kernel]], layout, target))
     (size,) = (section.size() for section in object.sections() if section.is_text())
     functions = parse_assembly(assemble_kernel(kernel, target), target.architecture)
     found = sum(machine_loops(function, kernel, 64, {}).code_bytes for function in functions)

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import foretell
 from examples.demo import build_model
-from foretell.runtime.artifact import FIRST_HALF, HEADER_BYTES
+from foretell.runtime.artifact import FIRST_HALF, FORMAT, HEADER_BYTES
 from foretell.support.errors import (
     ArtifactError,
     DamagedArtifact,
@@ -47,7 +47,7 @@ def saved(model: foretell.CompiledModel, tmp_path: Path) -> Path:
     return tmp_path / "demo.foretell"
 
 
-def rewrite(path: Path, change: Callable[[dict[str, Any]], object], version: int = 1) -> None:
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object], version: int = FORMAT) -> None:
     """Change the manifest and make the file sound again, so that only the change can be refused."""
     content = path.read_bytes()
     size = FIRST_HALF.unpack(content[: FIRST_HALF.size])[3]
@@ -144,11 +144,17 @@ def test_other_files_are_not_artifacts(tmp_path: Path) -> None:
         foretell.load(tmp_path / "nothing")
 
 
+def test_older_formats_are_refused(saved: Path) -> None:
+    rewrite(saved, lambda manifest: None, version=FORMAT - 1)
+    with pytest.raises(NotAnArtifact, match="compile the model again"):
+        foretell.load(saved)
+
+
 def test_newer_versions_are_refused(saved: Path) -> None:
-    rewrite(saved, lambda manifest: None, version=2)
+    rewrite(saved, lambda manifest: None, version=FORMAT + 1)
     with pytest.raises(NewerArtifact) as caught:
         foretell.load(saved)
-    assert str(caught.value).splitlines()[1] == "  expected format 1; got format 2"
+    assert str(caught.value).splitlines()[1] == f"  expected format {FORMAT}; got format {FORMAT + 1}"
 
 
 def test_code_for_another_machine(tmp_path: Path) -> None:
@@ -210,7 +216,7 @@ def test_manifest_that_is_no_json(saved: Path) -> None:
     content = saved.read_bytes()
     for text in (b"{", b"[" * 100_000, b"\xff", b"9" * 5000):
         body = text + bytes(-len(text) % 64)
-        head = FIRST_HALF.pack(b"foretell", 1, 0, len(text), HEADER_BYTES + len(body))
+        head = FIRST_HALF.pack(b"foretell", FORMAT, 0, len(text), HEADER_BYTES + len(body))
         saved.write_bytes(head + hashlib.sha256(head + body).digest() + body)
         with pytest.raises(DamagedArtifact):
             foretell.load(saved)

@@ -47,7 +47,7 @@ def run_native(kernel: Kernel, arrays: dict[str, Array], out: Array, threads: in
     buffers = (*kernel.reads, *kernel.writes)
     layout = Layout({buffer.name: number for number, buffer in enumerate(buffers)}, {}, TARGET.spec.vector_bytes)
     POOLS.load(emit_pool(TARGET))
-    code = NativeCode(emit_program([[kernel]], layout, TARGET))
+    code = NativeCode(*emit_program([[kernel]], layout, TARGET))
     held = [arrays[buffer.name] for buffer in kernel.reads] + [out]
     table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held))
     code.steps(1)[0](table, (ctypes.c_int64 * 1)(), POOLS.get(threads))
