@@ -32,11 +32,13 @@ from foretell.search.schedule_nests import Nest
 from foretell.target.hardware_spec import Coefficients, HardwareSpec, with_cores
 from foretell.target.resolve import Target, resolve_target
 from foretell.tune.measure_batch import Batch
-from foretell.tune.tune_nests import BATCH_SIZE, measured_times
+from foretell.tune.tune_nests import measured_times
 
 UNSEEN_MODELS = ("densenet121", "inception_v1", "shufflenet_v2", "efficientnet_b0", "mobilevit_small", "convnext_tiny")
 LEADERS = 40
 """Schedules predicted to be fastest that are always in the sample; the others are drawn from the whole space."""
+AT_A_TIME = 25
+"""Schedules that are measured by one process, the one that all share among them."""
 ATTEMPTS = 3
 """How often a batch is measured in which the schedule that all batches share took longer than in another."""
 DISTURBED = 1.05
@@ -140,8 +142,8 @@ def _measure(nest: Nest, sample: Sequence[Schedule], target: Target) -> dict[Sch
     chosen, *others = sample
     found: dict[Schedule, float] = {}
     references: list[float] = []
-    for start in range(0, len(others), BATCH_SIZE - 1):
-        batch = (chosen, *others[start : start + BATCH_SIZE - 1])
+    for start in range(0, len(others), AT_A_TIME - 1):
+        batch = (chosen, *others[start : start + AT_A_TIME - 1])
         for _ in range(ATTEMPTS):
             times = measured_times(Batch(nest.kernel, batch, target, threads=1))
             if times[0]:

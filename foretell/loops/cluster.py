@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from foretell.ir import expr
@@ -19,11 +20,21 @@ LEAST_PARALLEL = 16
 """Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cluster:
     stages: tuple[TensorStage, ...]
     depth: int
     """Outer axes that all stages share."""
+
+    @cached_property
+    def loads(self) -> list[Load]:
+        """What the stages read, each object once."""
+        return distinct_loads([stage.body for stage in self.stages])
+
+    @cached_property
+    def buffers(self) -> frozenset[Buffer]:
+        """What the stages fill."""
+        return frozenset(stage.buffer for stage in self.stages)
 
     def unified(self) -> Cluster:
         """The same with shared axes named alike."""

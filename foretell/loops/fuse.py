@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from math import prod
 
 from foretell.ir import expr
@@ -90,7 +89,7 @@ class Tiling:
     def with_cluster(self, cluster: Cluster) -> Tiling | None:
         """With one more before them, all of whose results they read; None if they do not."""
         needs, added = self.needs, list(self.restricted)
-        if any(_is_read_by_data(stage.buffer, self.restricted) for stage in cluster.stages):
+        if any(_is_read_by_data(buffer, self.restricted) for buffer in cluster.buffers):
             return None
         parts = _parts(cluster, needs)
         for number, part in reversed(list(enumerate(parts))):
@@ -161,9 +160,8 @@ def _fused(tiling: Tiling) -> Fused | None:
 
 def is_static(cluster: Cluster) -> bool:
     """Whether all sizes of a cluster are numbers."""
-    loads = distinct_loads([stage.body for stage in cluster.stages])
-    buffers = {load.source for load in loads if isinstance(load.source, Buffer)}
-    buffers |= {stage.buffer for stage in cluster.stages}
+    buffers = {load.source for load in cluster.loads if isinstance(load.source, Buffer)}
+    buffers |= cluster.buffers
     axes = {axis for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes)}
     sizes = [axis.extent for axis in axes] + [dim for buffer in buffers for dim in buffer.shape]
     return all(isinstance(size, int) for size in sizes)
@@ -186,8 +184,8 @@ def _tiles(last: Cluster, tile: Mapping[int, int]) -> tuple[list[Axis], dict[Sym
 
 def _parts(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> list[Cluster]:
     """Stages that fill parts of one buffer, by themselves where a tile needs each in a range of its own."""
-    written = {stage.buffer for stage in cluster.stages}
-    read = {load.source for load in distinct_loads([stage.body for stage in cluster.stages])}
+    written = cluster.buffers
+    read = {load.source for load in cluster.loads}
     if len(cluster.stages) == 1 or len(written) > 1 or written & read:
         return [cluster]
     alone = [Cluster((stage,), len(stage.axes)) for stage in cluster.unified().stages]
@@ -201,8 +199,7 @@ def _is_read_by_data(buffer: Buffer, restricted: Sequence[Restricted]) -> bool:
     """Whether data decides what is read of a buffer."""
     for each in restricted:
         if buffer in each.reads:
-            loads = distinct_loads([stage.body for stage in each.cluster.stages])
-            found = (load.indices for load in loads if load.source == buffer)
+            found = (load.indices for load in each.cluster.loads if load.source == buffer)
             if any(not isinstance(index, (int, expr.Expr)) for indices in found for index in indices):
                 return True
     return False
@@ -230,24 +227,30 @@ def _with_needs(
 
 def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
     """What one run of a cluster reads of each buffer that it does not fill, at most: a range of each dimension."""
-    found: dict[Buffer, tuple[Range, ...]] = {}
-    filled = {stage.buffer for stage in cluster.stages}
-    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
-    range_of = cache(partial(_range, own=own))
-    for load in distinct_loads([stage.body for stage in cluster.stages]):
+    places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
+    for load in cluster.loads:
         assert isinstance(load.source, Buffer)
-        if load.source in filled:
-            continue
-        ranges = tuple([range_of(i, dim) for i, dim in zip(load.indices, load.source.shape, strict=True)])
-        known = found.get(load.source)
-        found[load.source] = ranges if known is None else _union_of(known, ranges, load.source)
-    return found
+        if load.source not in cluster.buffers:
+            places.setdefault(load.source, []).append(load.indices)
+    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
+    return {buffer: _covering(buffer, indices, own) for buffer, indices in places.items()}
+
+
+def _covering(buffer: Buffer, places: Sequence[tuple[Dim | Scalar, ...]], own: frozenset[Sym]) -> tuple[Range, ...]:
+    """The range of each dimension that many accesses to a buffer lie in."""
+    found: list[Range] = []
+    for number, dim in enumerate(buffer.shape):
+        indices = dict.fromkeys(indices[number] for indices in places)
+        first, *others = dict.fromkeys(_range(index, dim, own) for index in indices)
+        for other in others:
+            first = _union(first, other, dim)
+        found.append(first)
+    return tuple(found)
 
 
 def ranges_written(stage: TensorStage) -> tuple[Range, ...]:
     """What one run of a stage fills of its buffer."""
-    own = frozenset(axis.sym for axis in stage.axes)
-    return tuple(_range(index, dim, own) for index, dim in zip(stage.place, stage.buffer.shape, strict=True))
+    return _covering(stage.buffer, [stage.place], frozenset(axis.sym for axis in stage.axes))
 
 
 def _union_of(left: tuple[Range, ...], right: tuple[Range, ...], buffer: Buffer) -> tuple[Range, ...]:
@@ -319,10 +322,10 @@ def _needed(axis: Axis, cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ..
         for number, needed in enumerate(needs.get(stage.buffer, ())):
             if axis.sym not in expr.symbols(stage.place[number]):
                 continue
+            if needed.extent == stage.buffer.shape[number]:
+                return None
             shift = stage.place[number] - axis.sym
             if not isinstance(shift, int) or not isinstance(axis.extent, int):
-                return None
-            if needed.extent == stage.buffer.shape[number]:
                 return None
             moved = Range(needed.start - shift, needed.extent)
             found = moved if found is None else _union(found, moved, 1 << 62)
@@ -461,9 +464,9 @@ def with_tiles_apart(cluster: Cluster, tiles: Sequence[Axis]) -> Cluster:
 
     before: w[16*tile + i, k], w: [144, 24]      after: w[tile, i, k], w: [9, 16, 24]
     """
-    own = {stage.buffer for stage in cluster.stages}
+    own = cluster.buffers
     seen: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {buffer: [] for buffer in own}
-    for load in distinct_loads([stage.body for stage in cluster.stages]):
+    for load in cluster.loads:
         assert isinstance(load.source, Buffer)
         if load.source not in own:
             seen.setdefault(load.source, []).append(load.indices)

@@ -248,7 +248,7 @@ def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Done | Non
         case Index(value):
             made: Scalar = Index(expr.substitute(value, bindings))
         case Load(source, indices, dtype):
-            made = Load(source, tuple([substitute_index(index, bindings) for index in indices]), dtype)
+            made = Load(source, tuple([substitute_index(index, bindings, done) for index in indices]), dtype)
         case Apply(op, arguments):
             made = Apply(op, tuple([substitute_scalar(argument, bindings, done) for argument in arguments]))
         case Select(condition, then, otherwise):
@@ -260,10 +260,10 @@ def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Done | Non
     return made
 
 
-def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim]) -> Dim | Scalar:
+def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim], done: Done | None = None) -> Dim | Scalar:
     if isinstance(index, (int, expr.Expr)):
         return expr.substitute(index, bindings)
-    return substitute_scalar(index, bindings)
+    return substitute_scalar(index, bindings, done)
 
 
 def free_symbols(kernel: Kernel) -> frozenset[Sym]:

@@ -192,8 +192,10 @@ def is_sum_of_products(stage: TensorStage) -> bool:
 
     This is the work that schedules are made for: a matrix product is, the squares of a layer norm are not.
     """
+    if stage.reduction != "sum":
+        return False
     loads = list(loads_in(stage.body))
-    return stage.reduction == "sum" and len(loads) > 1 and any(_is_reused(load, stage) for load in loads)
+    return len(loads) > 1 and any(_is_reused(load, stage) for load in loads)
 
 
 def _is_reused(load: Load, stage: TensorStage) -> bool:

@@ -86,13 +86,13 @@ class _Users:
         for number, cluster in enumerate(clusters):
             for stage in cluster.stages:
                 writer.setdefault(stage.buffer, number)
-            for load in distinct_loads([stage.body for stage in cluster.stages]):
+            for load in cluster.loads:
                 if isinstance(load.source, Buffer):
                     reader[load.source] = number
         spans: list[tuple[int, int] | None] = []
         readers: list[int | None] = []
         for number, cluster in enumerate(clusters):
-            written = {stage.buffer for stage in cluster.stages}
+            written = cluster.buffers
             span = min(writer[b] for b in written), max(reader.get(b, number) for b in written)
             spans.append(None if written & kept or not is_static(cluster) else span)
             readers.append(span[1] if span[1] != number else None)

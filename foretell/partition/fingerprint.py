@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from foretell.ir.tensor_expr import Buffer
+from foretell.ir.tensor_expr import Axis, Buffer
 from foretell.loops.canonical import canonical
 from foretell.loops.cluster import Cluster
-from foretell.loops.nodes import Block, For, Kernel, Statement, Store, distinct_loads
+from foretell.loops.nodes import Block, For, Kernel, Statement, Store
 from foretell.loops.stages import TensorStage
 
 
@@ -21,17 +22,17 @@ class Fingerprint:
 
 
 def fingerprint(cluster: Cluster) -> Fingerprint:
-    loads = distinct_loads([stage.body for stage in cluster.stages])
-    reads = dict.fromkeys(load.source for load in loads if isinstance(load.source, Buffer))
+    reads = dict.fromkeys(load.source for load in cluster.loads if isinstance(load.source, Buffer))
     buffers = tuple(dict.fromkeys((*reads, *(stage.buffer for stage in cluster.stages))))
-    nest = Kernel("k", buffers, (), Block(tuple(_loops(stage) for stage in cluster.stages)))
+    alike = groupby(cluster.unified().stages, key=lambda stage: (*stage.axes, *stage.reduction_axes))
+    nest = Kernel("k", buffers, (), Block(tuple(_loops(axes, stages) for axes, stages in alike)))
     reductions = ",".join(f"{stage.reduction}{len(stage.reduction_axes)}" for stage in cluster.stages)
     return Fingerprint(f"{cluster.depth} {reductions} {canonical(nest)}", buffers)
 
 
-def _loops(stage: TensorStage) -> Statement:
-    body: Statement = Store(stage.buffer, stage.place, stage.body)
-    for axis in reversed((*stage.axes, *stage.reduction_axes)):
+def _loops(axes: Sequence[Axis], stages: Iterable[TensorStage]) -> Statement:
+    body: Statement = Block(tuple(Store(stage.buffer, stage.place, stage.body) for stage in stages))
+    for axis in reversed(axes):
         body = For(axis.sym, axis.extent, "serial", body)
     return body
 

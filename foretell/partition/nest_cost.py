@@ -88,14 +88,17 @@ class NestCosts:
         operands = tuple(_operand(buffer, ranges) for buffer, ranges in reads.items())
         writes = tuple(_writes(cluster, visible))
         if key not in self._known:
-            apart = with_tiles_apart(cluster, tiles)
-            self._known[key] = self._of_products(apart, visible) or (self._moving(cluster, key[:2]), 0.0, 0.0, False)
+            products = self._of_products(cluster, tiles, visible)
+            self._known[key] = products or (self._moving(cluster, key[:2]), 0.0, 0.0, False)
         compute, memory, waiting, is_product = self._known[key]
         near_bytes = sum(operand.size_bytes for operand in operands) if is_product else 0.0
         return NestCost(compute, memory, waiting, near_bytes, operands, writes)
 
-    def _of_products(self, cluster: Cluster, visible: frozenset[Buffer]) -> tuple[float, float, float, bool] | None:
-        nest = try_plain_nest(cluster, visible)
+    def _of_products(
+        self, cluster: Cluster, tiles: Sequence[Axis], visible: frozenset[Buffer]
+    ) -> tuple[float, float, float, bool] | None:
+        is_sum = any(stage.reduction is not None for stage in cluster.stages)
+        nest = try_plain_nest(with_tiles_apart(cluster, tiles), visible) if is_sum else None
         if nest is None:
             return None
         return self._of_plan(nest, frozenset(b.name for b in nest.reads if b.name in self.constants))
