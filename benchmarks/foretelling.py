@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
 
@@ -40,6 +41,8 @@ LEADERS = 40
 ATTEMPTS = 3
 """How often a batch is measured in which the schedule that all batches share took longer than in another."""
 DISTURBED = 1.05
+Found: TypeAlias = tuple[str, Nest, bool]
+"""A case, a nest of it, and whether the nest is unseen."""
 UNITS = Coefficients(**{field.name: 1.0 for field in fields(Coefficients)})
 
 
@@ -77,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def workloads(target: Target, only: str) -> Iterator[tuple[str, Nest, bool]]:
+def workloads(target: Target, only: str) -> Iterator[Found]:
     """Distinct nests: those of operators, and as many of models, in turns."""
     seen = {nest.workload: (name, nest, False) for name, nest in _nests(operator_cases(), target, only)}
     models = [case for case in model_cases() if case.name in UNSEEN_MODELS]
@@ -107,7 +110,7 @@ def judge(name: str, nest: Nest, is_unseen: bool, target: Target, count: int) ->
     every = list(numbers)
     drawn = random.Random(0).sample(every[LEADERS:], max(0, min(count, len(every)) - LEADERS))
     sample = every[:LEADERS] + drawn
-    measured = _measure(nest, sample, target)
+    measured = measure_schedules(nest, sample, target)
     kept = [schedule for schedule in sample if schedule in measured]
     if sample[0] not in measured or len(kept) < 2:
         return None
@@ -132,7 +135,7 @@ def counts(ranked: RankedPlans, spec: HardwareSpec, plans: Plans) -> dict[str, t
     return {name: tuple(getattr(terms, name).tolist()) for name in TIMES}
 
 
-def _measure(nest: Nest, sample: Sequence[Schedule], target: Target) -> dict[Schedule, float]:
+def measure_schedules(nest: Nest, sample: Sequence[Schedule], target: Target) -> dict[Schedule, float]:
     """Seconds on one thread; those of each batch are scaled so that the schedule all batches share takes the same.
 
     The fastest turn counts: whatever else runs on the machine can only make others slower.
