@@ -110,7 +110,7 @@ def judge(name: str, nest: Nest, is_unseen: bool, target: Target, count: int) ->
     every = list(numbers)
     drawn = random.Random(0).sample(every[LEADERS:], max(0, min(count, len(every)) - LEADERS))
     sample = every[:LEADERS] + drawn
-    measured = measure_schedules(nest, sample, target)
+    measured = _measure(nest, sample, target)
     kept = [schedule for schedule in sample if schedule in measured]
     if sample[0] not in measured or len(kept) < 2:
         return None
@@ -135,7 +135,7 @@ def counts(ranked: RankedPlans, spec: HardwareSpec, plans: Plans) -> dict[str, t
     return {name: tuple(getattr(terms, name).tolist()) for name in TIMES}
 
 
-def measure_schedules(nest: Nest, sample: Sequence[Schedule], target: Target) -> dict[Schedule, float]:
+def _measure(nest: Nest, sample: Sequence[Schedule], target: Target) -> dict[Schedule, float]:
     """Seconds on one thread; those of each batch are scaled so that the schedule all batches share takes the same.
 
     The fastest turn counts: whatever else runs on the machine can only make others slower.

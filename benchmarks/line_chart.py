@@ -21,7 +21,7 @@ class Line:
     middle: tuple[float, ...]
     """A share for each second of the chart."""
     band: tuple[tuple[float, float], ...] = ()
-    """From where to where, behind the line."""
+    """From where to where, behind the line; a line without is dashed, and lies on top."""
 
 
 def line_chart(title: str, axis: str, seconds: Sequence[float], lines: Sequence[Line]) -> str:
@@ -36,7 +36,7 @@ def line_chart(title: str, axis: str, seconds: Sequence[float], lines: Sequence[
     places = [x_of(second) for second in seconds]
     coloured = list(zip(lines, COLOURS, strict=False))
     parts += [_band(line, colour, places) for line, colour in coloured if line.band]
-    parts += [_polyline(line, colour, places) for line, colour in coloured]
+    parts += [_polyline(line, colour, places) for line, colour in sorted(coloured, key=lambda each: not each[0].band)]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
     return "\n".join([head, f"<style>{STYLE}{LINE_STYLE}</style>", *parts, "</svg>\n"])
 
@@ -72,7 +72,8 @@ def _band(line: Line, colour: str, places: Sequence[float]) -> str:
 
 def _polyline(line: Line, colour: str, places: Sequence[float]) -> str:
     points = _points(list(zip(places, line.middle, strict=True)))
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    dashes = "" if line.band else ' stroke-dasharray="7 4"'
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
 
 
 def _points(points: Sequence[tuple[float, float]]) -> str:

@@ -136,6 +136,7 @@ def test_nests_are_spread_over_seen_and_unseen(nest: Nest) -> None:
     every = [(str(number), nest, number % 2 == 1) for number in range(20)]
     assert [name for name, _, _ in spread(every, 4)] == ["0", "10", "1", "11"]
     assert [name for name, _, _ in spread(every[::2], 2)] == ["0", "10"]
+    assert [name for name, _, _ in spread(every[1::2], 2)] == ["1", "11"]
     assert len(spread(every[:3], 12)) == 3
 
 
@@ -178,7 +179,7 @@ def test_a_guided_search_begins_with_the_choice(nest: Nest, monkeypatch: pytest.
     clock = [0.0]
     monkeypatch.setattr(tuning, "measured_times", measuring({"shared": 2.0, "s1": 3.0, "s2": 1.0}, clock))
     monkeypatch.setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    begun = Search(0.25, [(0.25, named("shared"))], 1.0)
+    begun = Search(0.25, [(0.25, named("shared"))], 0.98)
     found = search(nest, named("shared"), [named("s1"), named("s2")], TARGET, 60.0, begun)
     assert found.incumbents == [(0.25, named("shared")), (1.25, named("s2"))]
 
@@ -187,13 +188,31 @@ def test_all_ways_are_timed_side_by_side(nest: Nest, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tuning, "time_to_choose", lambda nest, target: 0.2)
     monkeypatch.setattr(tuning, "measured_times", lambda batch: [[2.0], *([3.0] for _ in batch.schedules[1:])])
     monkeypatch.setattr(
-        tuning, "measure_schedules", lambda nest, sample, target: {each: 1.0 + n for n, each in enumerate(sample)}
+        tuning, "time_again", lambda nest, sample, target: {each: 1.0 + n for n, each in enumerate(sample)}
     )
     found = tuning.tune("matmul", nest, False, TARGET, 60.0)
     assert found is not None
     assert found.chosen == Delivery(0.2, 1.0) and found.guided == (found.chosen,)
     assert (found.plain_s, found.random_s) == (2.0, 1.5)
     assert [delivery.takes_s for delivery in found.blind] == [2.0]
+
+
+def test_what_was_delivered_is_timed_in_several_processes(nest: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = iter([[3.0, 2.0], [1.0, 9.0], [4.0], [2.0], []])
+
+    def measured(batch: Batch) -> list[list[float]]:
+        times = next(processes)
+        return [times if schedule == named("a") else [] for schedule in batch.schedules]
+
+    monkeypatch.setattr(tuning, "measured_times", measured)
+    assert tuning.time_again(nest, [named("a"), named("b")], TARGET) == {named("a"): 2.0}
+
+
+def test_small_nests_take_no_part(nest: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "LEAST_PRODUCTS", 24 * 32 * 40)
+    assert tuning.is_large(nest)
+    monkeypatch.setattr(tuning, "LEAST_PRODUCTS", 24 * 32 * 40 + 1)
+    assert not tuning.is_large(nest)
 
 
 def test_an_empty_cache_is_there_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
