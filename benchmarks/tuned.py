@@ -150,8 +150,8 @@ def summary(every: Iterable[Tuned]) -> str:
         f"{median(each.chosen_quality for each in found):.1%} of the quality of the best code that anybody found. At "
         f"equal time that is {median(each.ratio for each in found):.2f} times as fast as what blind measuring has, and "
         f"{median(each.random_ratio for each in found):.2f} times as fast as a random schedule. Blind measuring is as "
-        f"good {_after(equal_s, found)} (for {never} nests not in its time), of which choosing takes at most "
-        f"{median(each.share for each in found):.2%}. At the end blind measuring gives {blind:.1%}, and "
+        f"good {_after(equal_s, found)} ({never} of {len(found)} nests not in its time), of which choosing takes at "
+        f"most {median(each.share for each in found):.2%}. At the end blind measuring gives {blind:.1%}, and "
         f"`foretell tune`, which begins with the choice, {guided:.1%}."
     )
 

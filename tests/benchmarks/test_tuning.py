@@ -92,9 +92,9 @@ def test_figures_are_medians() -> None:
     never = replace(TUNED, blind=(), is_unseen=True)
     text = summary([TUNED, never, never])
     assert "3 nests, 2 of them unseen" in text
-    assert "after more than 60 s (for 2 nests not in its time)" in text
+    assert "after more than 60 s (2 of 3 nests not in its time)" in text
     assert "8.00 times as fast as what blind measuring has, and 4.00 times as fast as a random schedule" in text
-    assert "after 20.0 s (for 1 nests" in summary([TUNED, TUNED, never])
+    assert "after 20.0 s (1 of 3 nests" in summary([TUNED, TUNED, never])
 
 
 def test_what_was_measured_is_kept(tmp_path: Path, results: Results) -> None:
