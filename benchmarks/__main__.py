@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from benchmarks import foretelling
+from benchmarks import foretelling, tuning
 from benchmarks.baseline import find_regressions
-from benchmarks.command_line import FORETELL, PAGE, make_page_parser, make_parser
+from benchmarks.command_line import FORETELL, PAGE, TUNING, make_page_parser, make_parser
 from benchmarks.machine import describe_commit, describe_machine, summary
 from benchmarks.page import write_page
 from benchmarks.results import Results, read_results, write_results
@@ -32,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if arguments[:1] == [FORETELL]:
         return foretelling.main(arguments[1:])
+    if arguments[:1] == [TUNING]:
+        return tuning.main(arguments[1:])
     parser = make_parser()
     options = parser.parse_args(arguments)
     if max(options.threads) > len(usable_cpus()):

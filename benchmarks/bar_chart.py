@@ -36,7 +36,7 @@ def bar_chart(title: str, series: Sequence[str], groups: Sequence[Group], line: 
     scale = PLOT_WIDTH / (1.05 * longest)
     group_height = len(series) * (BAR_HEIGHT + BAR_GAP) + GROUP_GAP
     width, height = LABEL_WIDTH + PLOT_WIDTH + NUMBER_WIDTH, TOP + group_height * len(groups) + BOTTOM
-    parts = [f'<text x="8" y="17" font-weight="bold">{escape(title)}</text>', *_legend(series)]
+    parts = [f'<text x="8" y="17" font-weight="bold">{escape(title)}</text>', *legend(series)]
     for number, group in enumerate(groups):
         parts += _group(group, TOP + number * group_height, scale)
     if line is not None:
@@ -47,7 +47,8 @@ def bar_chart(title: str, series: Sequence[str], groups: Sequence[Group], line: 
     return "\n".join([head, f"<style>{STYLE}</style>", *parts, "</svg>\n"])
 
 
-def _legend(series: Sequence[str]) -> list[str]:
+def legend(series: Sequence[str]) -> list[str]:
+    """Names beside their colours, in one line under the title."""
     parts: list[str] = []
     x = 8
     for name, colour in zip(series, COLOURS, strict=False):

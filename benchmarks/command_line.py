@@ -14,6 +14,8 @@ PAGE = "page"
 PYTHON = "run a peer in an environment of its own, by that environment's interpreter"
 FORETELL = "foretell"
 """In place of a suite: judge predictions."""
+TUNING = "tuning"
+"""In place of a suite: compare choosing with measuring for as long."""
 FAIL_IF = (
     "exit code 1 if a ratio of foretell is lower than the baseline's by more than this (5%% by default) and their "
     "intervals do not overlap"
@@ -53,6 +55,7 @@ def _description() -> str:
     return (
         f"Race foretell against the engines that users would pick instead.\n\nsuites:\n{suites}\n\n"
         f"{FORETELL} instead of suites compares predicted with measured times of schedules ({FORETELL} --help).\n"
+        f"{TUNING} instead of suites compares the choice without measuring with tuning ({TUNING} --help).\n"
         f"{PAGE} [FILE ...] instead of suites writes docs/benchmarks.md from stored results."
     )
 

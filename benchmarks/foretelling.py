@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
 
@@ -42,6 +43,8 @@ AT_A_TIME = 25
 ATTEMPTS = 3
 """How often a batch is measured in which the schedule that all batches share took longer than in another."""
 DISTURBED = 1.05
+Found: TypeAlias = tuple[str, Nest, bool]
+"""A case, a nest of it, and whether the nest is unseen."""
 UNITS = Coefficients(**{field.name: 1.0 for field in fields(Coefficients)})
 
 
@@ -79,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def workloads(target: Target, only: str) -> Iterator[tuple[str, Nest, bool]]:
+def workloads(target: Target, only: str) -> Iterator[Found]:
     """Distinct nests: those of operators, and as many of models, in turns."""
     seen = {nest.workload: (name, nest, False) for name, nest in _nests(operator_cases(), target, only)}
     models = [case for case in model_cases() if case.name in UNSEEN_MODELS]

@@ -15,6 +15,8 @@ from benchmarks.results import Results, read_results
 from benchmarks.statistics import CONFIDENCE, ERROR_LIMIT, Row
 from benchmarks.suites import COMPILE, SUITES
 from benchmarks.table import number_text, races, time_text
+from benchmarks.tuned import try_read_tuning
+from benchmarks.tuning_section import tuning_section
 
 PAGE = ROOT / "docs/benchmarks.md"
 FOLDER = ROOT / "docs/benchmarks"
@@ -51,12 +53,20 @@ class Race:
 
 def write_page(files: Sequence[Path], page: Path = PAGE, folder: Path = FOLDER) -> None:
     """From the given result files, or from all that are stored; plots that are no longer shown are removed."""
-    results = [read_results(path) for path in files or sorted(folder.glob("*.json"))]
+    paths = files or sorted(folder.glob("*.json"))
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    sections = [_section(one, suite, folder) for one in results for suite in one.suites()]
+    sections = [section for path in paths for section in _sections(path, folder)]
     page.write_text("\n".join([HEAD, *sections]), encoding="utf-8")
+
+
+def _sections(path: Path, folder: Path) -> list[str]:
+    tuning = try_read_tuning(path)
+    if tuning is not None:
+        return [tuning_section(tuning, folder)]
+    results = read_results(path)
+    return [_section(results, suite, folder) for suite in results.suites()]
 
 
 def _section(results: Results, suite: str, folder: Path) -> str:
