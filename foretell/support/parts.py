@@ -19,4 +19,3 @@ class Part(Enum):
     which no schedule is known."""
     LAYOUTS = auto()
     """Orders of dimensions for buffers; without them each has that of the model."""
-
