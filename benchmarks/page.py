@@ -58,8 +58,14 @@ def write_page(files: Sequence[Path], page: Path = PAGE, folder: Path = FOLDER) 
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    sections = [_section(one, suite, folder) for one in results for suite in one.suites()]
+    found = sorted(((one, suite) for one in results for suite in one.suites()), key=lambda pair: _place(pair[1]))
+    sections = [_section(one, suite, folder) for one, suite in found]
     page.write_text("\n".join([HEAD, *sections]), encoding="utf-8")
+
+
+def _place(suite: str) -> int:
+    """Sections stand in the order in which suites are listed."""
+    return list(SUITES).index(suite)
 
 
 def _section(results: Results, suite: str, folder: Path) -> str:
