@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +25,20 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class StoredCase:
-    """A case as files, which every contestant reads."""
+    """A case as files, which contestants read."""
 
     model: Path
     feeds: Path
     flops: float
+    compiled: Mapping[str, Path] = field(default_factory=dict)
+    """Files of their own, of contestants that do not read the model."""
+
+    def model_of(self, contestant: str) -> Path:
+        return self.compiled.get(contestant, self.model)
+
+    def contestants(self, others: Iterable[str]) -> list[str]:
+        """Those with files of their own, and others."""
+        return list(dict.fromkeys((*self.compiled, *others)))
 
 
 def store(case: Case, folder: Path) -> StoredCase:

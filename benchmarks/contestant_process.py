@@ -53,7 +53,7 @@ class ContestantProcess:
         self._cpus = race_cpus(threads)
         order = {
             "contestant": contestant,
-            "model": str(case.model),
+            "model": str(case.model_of(contestant)),
             "feeds": str(case.feeds),
             "threads": threads,
             "cpus": self._cpus,

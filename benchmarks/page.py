@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
+from benchmarks import ablation_table
+from benchmarks.ablation_table import ablation_lines, mean_slowdown
+from benchmarks.ablations import ABLATIONS, VARIANTS
 from benchmarks.bar_chart import Bar, Group, bar_chart
 from benchmarks.contestant_process import ROOT
 from benchmarks.contestants import OURS
@@ -57,16 +60,17 @@ def write_page(files: Sequence[Path], page: Path = PAGE, folder: Path = FOLDER) 
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    sections = [section for path in paths for section in _sections(path, folder)]
+    tunings = [found for path in paths if (found := try_read_tuning(path)) is not None]
+    results = [read_results(path) for path in paths if try_read_tuning(path) is None]
+    found = sorted(((one, suite) for one in results for suite in one.suites()), key=lambda pair: _place(pair[1]))
+    sections = [_section(one, suite, folder) for one, suite in found]
+    sections += [tuning_section(tuning, folder) for tuning in tunings]
     page.write_text("\n".join([HEAD, *sections]), encoding="utf-8")
 
 
-def _sections(path: Path, folder: Path) -> list[str]:
-    tuning = try_read_tuning(path)
-    if tuning is not None:
-        return [tuning_section(tuning, folder)]
-    results = read_results(path)
-    return [_section(results, suite, folder) for suite in results.suites()]
+def _place(suite: str) -> int:
+    """Sections stand in the order in which suites are listed."""
+    return list(SUITES).index(suite)
 
 
 def _section(results: Results, suite: str, folder: Path) -> str:
@@ -74,8 +78,11 @@ def _section(results: Results, suite: str, folder: Path) -> str:
     parts = [
         f"## {suite}: {SUITES[suite].about}",
         f"Commit `{results.commit}`, {results.date}. {summary(results.machine)}.",
-        *(_verdict(found, threads) for threads in _threads(found)),
     ]
+    if suite == ABLATIONS:
+        parts += [ablation_table.LEGEND, *_ablation_verdicts(results.of(suite)), _ablation_table(results.of(suite))]
+        return "\n\n".join([*parts, *_failures(found)]) + "\n"
+    parts += [_verdict(found, threads) for threads in _threads(found)]
     if suite == COMPILE:
         parts.append(_compile_table(found))
     else:
@@ -101,6 +108,14 @@ def _verdict(found: Sequence[Race], threads: int) -> str:
         f"{_count(threads)}: geometric mean of the ratios {mean:.2f}; faster than the best peer in {faster} of "
         f"{len(rows)}, tied in {ties}."
     )
+
+
+def _ablation_verdicts(rows: Sequence[Row]) -> Iterator[str]:
+    """What each part is worth on the whole."""
+    for threads in sorted({row.threads for row in rows}):
+        means = [(each.title, mean_slowdown(rows, each, threads)) for each in VARIANTS]
+        found = "; ".join(f"{title} {mean:.2f}" for title, mean in means if mean is not None)
+        yield f"{_count(threads)}, geometric means over the models: {found}."
 
 
 def _count(threads: int) -> str:
@@ -168,6 +183,11 @@ def _compile_table(found: Sequence[Race]) -> str:
             details = [number_text(row.details.get(name)) for name in ("first_ms", "peak_mb", "saved_mb")]
             lines.append(_line(one.name, str(one.threads), row.contestant, _time(row), *details, _ratio(row)))
     return "\n".join(lines)
+
+
+def _ablation_table(rows: Sequence[Row]) -> str:
+    heads = [_line(*ablation_table.HEADS), _line(*["---"] * len(ablation_table.HEADS))]
+    return "\n".join([*heads, *(_line(*cells) for cells in ablation_lines(rows))])
 
 
 def _line(*cells: str) -> str:

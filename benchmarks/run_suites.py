@@ -9,7 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
+from rich.markup import escape
 
+from benchmarks.ablation_table import slowdown_text
+from benchmarks.ablations import ABLATIONS, VARIANTS, ablate, with_ablations
 from benchmarks.cases import Case, StoredCase, select, store
 from benchmarks.compile_times import QUICK_COMPILE_PACE, CompilePace, race_to_compile
 from benchmarks.contestant_process import Surroundings
@@ -18,7 +21,7 @@ from benchmarks.machine import Machine
 from benchmarks.race import QUICK_PACE, Pace, race
 from benchmarks.statistics import Measured, Row, make_rows
 from benchmarks.suites import COMPILE, SUITES
-from benchmarks.table import ratio_text
+from benchmarks.table import number_text, ratio_text
 
 INSTALL_HINT = "pip install -e '.[bench]', or benchmarks/README.md"
 
@@ -85,17 +88,20 @@ def run_suites(plan: Plan, machine: Machine, console: Console) -> Iterator[Row]:
 def _run_case(plan: Plan, suite: str, case: Case, place: str, machine: Machine, console: Console) -> Iterator[Row]:
     with TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        stored = store(case, folder)
+        start = time.monotonic()
+        stored, traffic = store(case, folder), None
+        if suite == ABLATIONS:
+            stored, traffic = ablate(stored, folder)
         for threads in plan.threads_of(suite):
-            start = time.monotonic()
             measured = _race(plan, suite, stored, threads, folder)
             peak = machine["peak_gflops"].get(str(threads))
             flops = 0.0 if suite == COMPILE else stored.flops
             rows = make_rows(suite, case.name, threads, measured, flops, peak)
-            took_s = time.monotonic() - start
-            console.print(
-                f"{place} {case.name}, {threads} threads: {outcome(rows)} [dim]({took_s:.0f} s)", highlight=False
-            )
+            if traffic is not None:
+                rows = with_ablations(rows, measured, traffic)
+            found = outcome(rows) if traffic is None else ablation_outcome(rows)
+            took_s, start = time.monotonic() - start, time.monotonic()
+            console.print(f"{place} {case.name}, {threads} threads: {found} [dim]({took_s:.0f} s)", highlight=False)
             yield from rows
 
 
@@ -104,7 +110,8 @@ def _race(plan: Plan, suite: str, stored: StoredCase, threads: int, folder: Path
         pace = QUICK_COMPILE_PACE if plan.is_quick else CompilePace()
         return race_to_compile(stored, plan.contestants(suite), threads, pace, Surroundings(folder, plan.pythons))
     around = Surroundings(folder, plan.pythons, cache=str(folder / "cache"))
-    return race(stored, plan.contestants(suite), threads, QUICK_PACE if plan.is_quick else Pace(), around)
+    contestants = stored.contestants(plan.contestants(suite))
+    return race(stored, contestants, threads, QUICK_PACE if plan.is_quick else Pace(), around)
 
 
 def outcome(rows: Sequence[Row]) -> str:
@@ -119,3 +126,10 @@ def outcome(rows: Sequence[Row]) -> str:
         return f"foretell failed: {ours.error}"
     against = "" if best is None else f", {ratio_text(ours)} against {best.contestant}'s {best.median_ms:.3g} ms"
     return f"{ours.median_ms:.3g} ms{against}"
+
+
+def ablation_outcome(rows: Sequence[Row]) -> str:
+    """How many times as long each variant takes."""
+    found = {row.contestant: row for row in rows}
+    times = [f"{each.title} {slowdown_text(found.get(each.contestant))}" for each in VARIANTS]
+    return escape(", ".join([number_text(found[OURS].median_ms) + " ms", *times]))

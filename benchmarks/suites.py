@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.ablations import ABLATIONS, ablation_cases
 from benchmarks.cases import Case
 from benchmarks.contestants import DEFAULT_PEERS, REFERENCE
 from benchmarks.memory_operators import memory_cases
@@ -34,4 +35,5 @@ SUITES = {
     "memory": Suite("operators that move memory, on 1, 8 and 32 MB", memory_cases, 5, 2.5, (REFERENCE,)),
     "dynamic": Suite("shapes that change from call to call", list, 0, 0, when_empty="filled by a later version"),
     COMPILE: Suite("time and memory to compile a model in a fresh process", model_cases, 25, 10),
+    ABLATIONS: Suite("models by a compiler without one of its parts", ablation_cases, 30, 20, (REFERENCE,)),
 }

@@ -1,15 +1,13 @@
-"""Results in a terminal."""
+"""Rows of a race as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.contestants import OURS
-from benchmarks.results import Results
 from benchmarks.statistics import ERROR_LIMIT, Row
 
 LEGEND = (
@@ -18,15 +16,6 @@ LEGEND = (
     f"threads · !: outputs differ from onnxruntime's by more than {ERROR_LIMIT:g} of their scale · ~: others were busy "
     "in most of its turns"
 )
-
-
-def print_results(results: Results, console: Console) -> None:
-    """A table for each suite, and what its columns mean."""
-    for suite in results.suites():
-        console.print(f"\n{suite}", style="bold")
-        console.print(make_table(results.of(suite)), highlight=False)
-    if results.rows:
-        console.print(f"\n{LEGEND}", style="dim", highlight=False)
 
 
 def make_table(rows: Sequence[Row]) -> Table:

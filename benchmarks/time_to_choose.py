@@ -48,7 +48,7 @@ def _load(kernel: Kernel, target: Target) -> None:
     names = (buffer.name for buffer in (*kernel.reads, *kernel.writes))
     layout = Layout({name: number for number, name in enumerate(names)}, {}, target.spec.vector_bytes)
     POOLS.load(emit_pool(target))
-    NativeCode(emit_program([[kernel]], layout, target)).steps(1)
+    NativeCode(*emit_program([[kernel]], layout, target)).steps(1)
 
 
 def _pack(schedule: Schedule, constants: dict[str, np.ndarray]) -> None:

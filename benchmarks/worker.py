@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contestants import CONTESTANTS, Job, Runner
+from benchmarks.contestants import Job, Runner, find_contestant
 
 OUTPUTS = "outputs.npz"
 """In the scratch folder: what the contestant computed."""
@@ -53,7 +53,7 @@ def make_ready(order: dict[str, Any]) -> tuple[Runner, dict[str, Any]]:
         os.sched_setaffinity(0, order["cpus"])
     with np.load(order["feeds"]) as stored:
         feeds = dict(stored)
-    contestant = CONTESTANTS[order["contestant"]]
+    contestant = find_contestant(order["contestant"])
     import_module(contestant.imports[0])  # before the clock starts
     job = Job(Path(order["model"]), feeds, order["threads"], Path(order["scratch"]))
     start = time.perf_counter()

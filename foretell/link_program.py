@@ -5,8 +5,9 @@ The one place where the compiler's stages meet the run time besides `compiler.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 from foretell.codegen.emit_kernel import Layout
 from foretell.codegen.emit_program import emit_pool, emit_program
@@ -28,6 +29,7 @@ from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
 from foretell.search.schedule_nests import Nest, NestScheduler, Packing, Recorded
+from foretell.support.parts import Part
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
 
@@ -50,17 +52,30 @@ class Lowered:
     """Which clusters became one kernel, which did not, and why."""
 
 
-def lower_program(graph: Graph, target: Target, recorded: Recorded | None = None) -> Lowered:
-    """Kernels for a graph; `recorded` knows schedules that were measured."""
+def lower_program(
+    graph: Graph, target: Target, recorded: Recorded | None = None, without: Set[Part] = frozenset()
+) -> Lowered:
+    """Kernels for a graph; `recorded` knows schedules that were measured. `without` is for ablations alone."""
     constants = frozenset(value.name for value in graph.constants)
     schedule = NestScheduler(target.spec, constants, recorded)
     inside = NestScheduler(target.spec, constants, recorded, is_inside=True, packed=schedule.packed)
     chooser = GroupChooser(target.spec, constants)
-    fusion = Fusion(chooser, inside)
-    steps = lower_graph(graph, is_native, target.spec.vector_bytes // 4, schedule, fusion)
+    fusion = Fusion(chooser, _declined if Part.INNER_SCHEDULES in without else inside)
+    steps = lower_graph(
+        graph,
+        is_native,
+        target.spec.vector_bytes // 4,
+        schedule,
+        None if Part.FUSION in without else fusion,
+        permute=Part.LAYOUTS not in without,
+    )
     nests = tuple((nest, each.counts[name]) for each in (schedule, inside) for name, nest in each.nests.items())
     finished = [_finished(step, target) for step in steps]
     return Lowered(finished, schedule.packed, nests, tuple(chooser.decisions))
+
+
+def _declined(_: Kernel) -> None:
+    """No schedule for any nest."""
 
 
 def _finished(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
@@ -75,16 +90,21 @@ def link_program(
     threads: int = 1,
     times: StageTimes | None = None,
     recorded: Recorded | None = None,
+    without: Set[Part] = frozenset(),
 ) -> CompiledModel:
-    """Lower, emit and load a graph; subgraphs of control flow become models of their own."""
+    """Lower, emit and load a graph; subgraphs of control flow become models of their own.
+
+    `without` names parts of the compiler that take no part, so that developers can measure what each is worth.
+    """
     times = StageTimes() if times is None else times
     with times.measure("lower"):
-        lowered = lower_program(graph, target, recorded)
+        lowered = lower_program(graph, target, recorded, without)
         steps, constants = lowered.steps, _constants(graph, lowered)
         program = _program(graph, steps, constants)
     kernels = [step.kernels for step in steps if isinstance(step, NativeStep)]
     binary = Binary(target, emit_program(kernels, _layout(program, target), target, times), emit_pool(target))
-    fallbacks = [_fallback(step.node, target, threads, times, recorded) for step in steps if isinstance(step, NodeStep)]
+    link = partial(link_program, target=target, threads=threads, times=times, recorded=recorded, without=without)
+    fallbacks = [_fallback(step.node, link) for step in steps if isinstance(step, NodeStep)]
     numbers = {slot.name: number for number, slot in enumerate(program.slots)}
     with times.measure("load"):
         arrays = {numbers[name]: array for name, array in constants.items()}
@@ -214,8 +234,8 @@ def _native_step(number: int, kernels: Sequence[Kernel], numbers: Mapping[str, i
     return Step(number, None, tuple(reads), tuple(writes), uses)
 
 
-def _fallback(node: Node, target: Target, threads: int, times: StageTimes, recorded: Recorded | None) -> Fallback:
-    """How a node without native code is run."""
+def _fallback(node: Node, link: Callable[[Graph], CompiledModel]) -> Fallback:
+    """How a node without native code is run; `link` makes models of its subgraphs."""
     present = [value is not None for value in node.inputs]
 
     def spread(arrays: Sequence[Array]) -> list[Array | None]:
@@ -224,7 +244,7 @@ def _fallback(node: Node, target: Target, threads: int, times: StageTimes, recor
 
     if not is_control_flow(node):
         return lambda arrays, symbols: evaluate_node(node, spread(arrays), symbols)
-    models = {id(graph): link_program(graph, target, threads, times, recorded) for graph in node.subgraphs}
+    models = {id(graph): link(graph) for graph in node.subgraphs}
 
     def run(arrays: Sequence[Array], symbols: Mapping[Sym, int]) -> Sequence[Array]:
         return run_control_flow(

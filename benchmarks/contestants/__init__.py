@@ -81,3 +81,15 @@ CONTESTANTS = {
     "halide": Contestant("halide", ("halide",), "halide"),
 }
 DEFAULT_PEERS = ("onnxruntime", "openvino", "mnn")
+SAVED_SUFFIX = ".foretell"
+"""Of files that foretell loads instead of compiling a model."""
+
+
+def base_name(name: str) -> str:
+    """Whose variant a contestant is: what stands in brackets tells them apart, as in `foretell (no fusion)`."""
+    return name.partition(" (")[0]
+
+
+def find_contestant(name: str) -> Contestant:
+    """By its name or that of a variant of it, which differs in the file it is given."""
+    return CONTESTANTS[base_name(name)]

@@ -36,10 +36,13 @@ def lower_graph(
     lanes: int,
     schedule: Scheduler | None = None,
     fusion: Fusion | None = None,
+    *,
+    permute: bool = True,
 ) -> list[NativeStep | NodeStep]:
     """The steps that compute a graph's outputs, in order.
 
-    `schedule` is asked about sums of products, `fusion` about what is fused.
+    `schedule` is asked about sums of products, `fusion` about what is fused; unless they may be permuted, buffers have
+    the order of dimensions that the graph gives them.
     """
     steps: list[NativeStep | NodeStep] = []
     run: list[Node] = []
@@ -48,11 +51,11 @@ def lower_graph(
             run.append(node)
             continue
         if run:
-            steps.append(_native_step(run, graph, lanes, schedule, fusion))
+            steps.append(_native_step(run, graph, lanes, schedule, fusion, permute))
             run = []
         steps.append(NodeStep(node))
     if run:
-        steps.append(_native_step(run, graph, lanes, schedule, fusion))
+        steps.append(_native_step(run, graph, lanes, schedule, fusion, permute))
     return steps
 
 
@@ -61,7 +64,12 @@ def buffer_of(value: Value) -> Buffer:
 
 
 def _native_step(
-    nodes: Sequence[Node], graph: Graph, lanes: int, schedule: Scheduler | None, fusion: Fusion | None
+    nodes: Sequence[Node],
+    graph: Graph,
+    lanes: int,
+    schedule: Scheduler | None,
+    fusion: Fusion | None,
+    permute: bool,
 ) -> NativeStep:
     inside = {value for node in nodes for value in node.outputs}
     own = {id(node) for node in nodes}
@@ -71,7 +79,8 @@ def _native_step(
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
     stages = inline(flatten(nodes, buffer_of), kept)
     constants = frozenset(value.name for value in graph.constants)
-    stages = choose_layouts(stages, kept, constants, lanes)
+    if permute:
+        stages = choose_layouts(stages, kept, constants, lanes)
     stages = split_by_value(split_at_conditions(widen_buffers(stages, kept)))
     stages = transpose_operands(stages, constants)
     return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion)))

@@ -16,7 +16,7 @@ import numpy as np
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.axes import stride_along
 from foretell.schedule.block_sum import PARTIAL_BYTES
-from foretell.schedule.copy_operand import COPY_BYTES
+from foretell.schedule.copy_operand import COPY_BYTES, LINE_BYTES
 from foretell.search.contraction import Problem, uses
 from foretell.search.near_memory import KEPT_SHARE, TLB_PAGES, WAY_BYTES, Amounts, Counts, Flags, second_cache_bytes
 from foretell.search.tiles import tile_shapes
@@ -219,7 +219,9 @@ def is_scattered(problem: Problem, spec: HardwareSpec, width: Counts) -> Flags:
 
 
 def copied_bytes(problem: Problem, width: Counts) -> Counts:
-    return problem.contraction.reduced * width * problem.contraction.bits // 8
+    """What a copy takes, each row of it from the start of a line."""
+    lines = -(-width * problem.contraction.bits // (8 * LINE_BYTES))
+    return problem.contraction.reduced * lines * LINE_BYTES
 
 
 def copies_made(problem: Problem, plans: Plans) -> Counts:

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
+from benchmarks.print_results import print_results
 from benchmarks.results import Results
-from benchmarks.table import print_results
 
 
 def printed(results: Results) -> str:

@@ -223,6 +223,20 @@ def test_an_operand_is_copied_once_for_each_block_of_rows_if_cores_would_be_idle
     assert ranked.plans[0].copies and ranked.plans[0].block_loop is not None
 
 
+def test_rows_of_a_copy_begin_with_a_line() -> None:
+    """1152 rows of 49 floats fit into what a copy may take, but not if each of them takes four lines."""
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op("MatMul", sketch.weights(192, 1152), sketch.data(1152, 49)))
+    constants, nest = frozenset(value.name for value in graph.constants), plain_nest(graph)
+    problem = find_problem(nest, ICELAKE, constants)
+    assert nest is not None and problem is not None
+    plans = every_plan(problem, ICELAKE)
+    copied = plans.take(plans.copies)
+    assert len(copied) and copied.width.max() <= 48
+    for number in range(0, len(copied), 7):
+        apply_schedule(nest, build_schedule(problem, copied[number], constants))
+
+
 def test_cores_do_not_stay_idle() -> None:
     """49 points fit one tile; the channels have to be shared out instead."""
     nest = plain_nest(convolution(512, 2048, (7, 7), (1, 1), 1, 1, 1))
