@@ -293,7 +293,8 @@ def _apart(decisions: Sequence[Decision]) -> str:
 
 def _folded(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table behind its title; nothing if it is empty."""
-    return f"<details><summary>{title}, and why</summary>{html_table(columns, rows)}</details>" if rows else ""
+    summary = f"<summary>{title}, and why; times are of one core</summary>"
+    return f"<details>{summary}{html_table(columns, rows)}</details>" if rows else ""
 
 
 def _table_time(seconds: float | None) -> str:
