@@ -73,7 +73,9 @@ def explain(
     kernels: Annotated[bool, typer.Option("--kernels", help="List the kernels instead.")] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE.html", help="Write a page with predicted times, terms and a roofline."),
+        typer.Option(
+            "--html", metavar="FILE.html", help="Write a page: a picture of the kernels, times, terms, a roofline."
+        ),
     ] = None,
     target: Target = "native",
     threads: Threads = None,

@@ -6,7 +6,8 @@ variable, and comparing process ids. `portable=True` asks for that on Linux too,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import llvmlite.ir as ir
 
@@ -26,6 +27,8 @@ MXCSR_FLAGS = 0x3F
 """The sticky exception flags of x86: what has happened, not how to compute."""
 MUTEX_BYTES = CONDITION_BYTES = 128
 """More than pthread_mutex_t and pthread_cond_t take on any system."""
+ATTRIBUTES_WORDS = 16
+"""More 64-bit words than pthread_attr_t takes on any system: glibc's is 64 bytes on AArch64, Apple's too, musl's 56."""
 CPU_MASK_BYTES = 1024
 """A set of 8,192 CPUs, as many as Linux can be built for."""
 PAGE_BYTES = 65_536
@@ -151,6 +154,17 @@ class PlatformCalls:
 
     def unmap_page(self, builder: ir.IRBuilder, page: ir.Value) -> None:
         self.call(builder, "munmap", I32, [page, I64(PAGE_BYTES)])
+
+    @contextmanager
+    def thread_attributes(self, builder: ir.IRBuilder, stack_bytes: int) -> Iterator[ir.Value]:
+        """For `pthread_create`: threads with so large a stack. Where the system refuses, the block is skipped."""
+        attributes = _stack(builder, I64, ATTRIBUTES_WORDS)
+        error = self.call(builder, "pthread_attr_init", I32, [attributes])
+        with builder.if_then(builder.icmp_signed("==", error, I32(0))):
+            error = self.call(builder, "pthread_attr_setstacksize", I32, [attributes, I64(stack_bytes)])
+            with builder.if_then(builder.icmp_signed("==", error, I32(0))):
+                yield attributes
+            self.call(builder, "pthread_attr_destroy", I32, [attributes])
 
     def make_lock(self, builder: ir.IRBuilder, lock: ir.Value) -> None:
         """Make what `sleep` and `wake` need, at `lock`."""

@@ -50,6 +50,12 @@ SPINS_PER_CLOCK = 64
 CLAIM = 2
 """A claim takes one of so many parts of the indices left in a region: large at first, single ones at the end."""
 MAX_THREADS = 1024
+STACK_BYTES = 8 << 20
+"""The stack of a worker, whatever is usual: 8 MB with glibc, but 512 KB on macOS and 128 KB with musl.
+
+A kernel keeps what lies between its nests there, and operands it has copied: 1 MB and more, of which only what is
+touched takes memory. A multiple of every system's pages.
+"""
 
 ACTIVE = 1
 ACTIVE_MASK = 0xFFF
@@ -424,10 +430,13 @@ def _keep_off_this_cpu(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.
 
 
 def _start_workers(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Value, worker: ir.Function) -> None:
-    """As many as wanted, or as many as the system allows; WORKERS is the number that run."""
+    """As many as wanted, or as many as the system allows; WORKERS is the number that run.
+
+    Without stacks as large as tasks may need there are none: the caller then computes everything itself.
+    """
     wanted = builder.sub(THREADS.load(builder, pool), I32(1))
     WORKERS.store(builder, pool, I32(0))
-    with loop(builder) as done:
+    with platform.thread_attributes(builder, STACK_BYTES) as attributes, loop(builder) as done:
         started = WORKERS.load(builder, pool)
         break_if(builder, builder.icmp_signed(">=", started, wanted), done)
         number = builder.add(started, I32(1))
@@ -435,7 +444,7 @@ def _start_workers(builder: ir.IRBuilder, platform: PlatformCalls, pool: ir.Valu
         POOL.store(builder, seat, pool)
         NUMBER.store(builder, seat, number)
         handle = HANDLE.address(builder, seat)
-        error = platform.call(builder, "pthread_create", I32, [handle, NULL, worker, seat])
+        error = platform.call(builder, "pthread_create", I32, [handle, attributes, worker, seat])
         break_if(builder, builder.icmp_signed("!=", error, I32(0)), done)
         WORKERS.store(builder, pool, number)
 

@@ -21,7 +21,7 @@ def widen_buffers(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> lis
 
     Several paddings of one tensor with the same value share the widest border.
 
-    Declines when x is visible outside, an input or stored in parts; when data decides what is read of it; when its
+    Declines when x is visible outside, an input or stored in parts; when data decides what is read of x or p; when x's
     stage shares some loops with the one before it but not all (rows of a normalisation: parting them costs more than
     the copy); when the padded stage does more than select and load, or may leave out a part of x of unknown size.
     """
@@ -114,13 +114,14 @@ class _Wide:
 
 def _wide_buffers(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> list[_Wide]:
     paddings: dict[Buffer, list[_Padding]] = {}
+    by_data = _read_by_data(stages)
     for stage in stages:
         padding = _try_padding(stage)
-        if padding is not None:
+        if padding is not None and stage.buffer not in by_data:
             paddings.setdefault(padding.source, []).append(padding)
     if not paddings:
         return []
-    fixed = set(kept) | _read_by_data(stages) | _filled_in_parts(stages)
+    fixed = set(kept) | by_data | _filled_in_parts(stages)
     numbers = {stage.buffer: number for number, stage in enumerate(stages)}
     wides: list[_Wide] = []
     for source, candidates in paddings.items():

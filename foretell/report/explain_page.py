@@ -1,4 +1,5 @@
-"""One page that explains a compiled model: a roofline, every kernel with its terms, and how sums are computed.
+"""One page that explains a compiled model: a roofline, its kernels as a picture and with their terms, and how sums are
+computed.
 
 It is complete in itself: no scripts, no fonts, nothing from elsewhere. What comes from a model is only ever text.
 """
@@ -10,9 +11,10 @@ from html import escape
 from math import log10
 
 from foretell.report.choices import Choice
+from foretell.report.draw_groups import GROUPS_STYLE
+from foretell.report.html_parts import html_table, html_text
 from foretell.report.predict_model import KernelPrediction, Prediction
 from foretell.report.units import percent, plural, short_number
-from foretell.support.printable import printable
 from foretell.target.hardware_spec import HardwareSpec
 
 COLOURS = {
@@ -42,31 +44,30 @@ body{color:#e6edf3;background:#0d1117}td,svg .grid{border-color:#30363d;stroke:#
 """
 
 
-def explain_page(title: str, prediction: Prediction, choices: Sequence[Choice], spec: HardwareSpec) -> str:
-    """The HTML of the page."""
+def explain_page(
+    title: str, prediction: Prediction, choices: Sequence[Choice], spec: HardwareSpec, picture: str = ""
+) -> str:
+    """The HTML of the page; `picture` is what `draw_groups` made."""
     low, high = prediction.interval_s
     body = [
-        f"<h1>{_text(title)}</h1>",
+        f"<h1>{html_text(title)}</h1>",
         f'<p class="lead">predicted: <b>{prediction.seconds * 1e3:.3g} ms</b> a call, between {low * 1e3:.3g} and '
         f"{high * 1e3:.3g} four times in five, on {plural(prediction.threads, 'thread')} of "
-        f"<code>{_text(prediction.target)}</code></p>",
+        f"<code>{html_text(prediction.target)}</code></p>",
         "<h2>Roofline</h2>",
         "<p>Each dot is a kernel, as large as its share of the time: operations per byte that it touches, and how many "
         "it does in a second. Lines are what the cores, the caches and the memory allow for.</p>",
         _roofline(prediction, spec),
+        *(["<h2>From input to output</h2>", picture] if picture else []),
         "<h2>Kernels</h2>",
         _legend(),
         _kernels(prediction),
     ]
     if choices:
         body += ["<h2>Sums of products</h2>", _choices(choices)]
-    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
+    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html_text(title)}</title>'
     view = '<meta name="viewport" content="width=device-width">'
-    return f"{head}{view}<style>{STYLE}</style></head><body>{''.join(body)}</body></html>\n"
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))
+    return f"{head}{view}<style>{STYLE}{GROUPS_STYLE}</style></head><body>{''.join(body)}</body></html>\n"
 
 
 def _colour(term: str) -> str:
@@ -92,7 +93,7 @@ def _roofline(prediction: Prediction, spec: HardwareSpec) -> str:
         label = f"{kernel.name}: {rate:.3g} GFLOP/s, {percent(kernel.seconds / prediction.seconds)} of the time"
         parts.append(
             f'<circle cx="{axes.x(intensity):.1f}" cy="{axes.y(rate):.1f}" r="{radius:.1f}" fill-opacity=".55" '
-            f'fill="{_colour(kernel.time.binds)}"><title>{_text(label)}</title></circle>'
+            f'fill="{_colour(kernel.time.binds)}"><title>{html_text(label)}</title></circle>'
         )
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">{"".join(parts)}</svg>'
 
@@ -168,18 +169,18 @@ def _kernels(prediction: Prediction) -> str:
     longest = max((sum(kernel.time.terms.values()) * kernel.count for kernel in ordered), default=1.0)
     rows = [
         (
-            f"<code>{_text(kernel.name)}</code>",
-            _text(kernel.location),
+            f"<code>{html_text(kernel.name)}</code>",
+            html_text(kernel.location),
             str(kernel.count),
             f"{kernel.seconds * 1e3:.3f}",
             percent(kernel.seconds / prediction.seconds),
             _terms_bar(kernel, longest),
-            _text(kernel.time.binds),
+            html_text(kernel.time.binds),
             percent(kernel.time.roofline_s / kernel.time.seconds),
         )
         for kernel in ordered
     ]
-    return _table(("kernel", "ONNX node", "#times", "#ms", "#share", "terms", "binds", "#of the roofline"), rows)
+    return html_table(("kernel", "ONNX node", "#times", "#ms", "#share", "terms", "binds", "#of the roofline"), rows)
 
 
 def _terms_bar(kernel: KernelPrediction, longest: float) -> str:
@@ -198,24 +199,13 @@ def _terms_bar(kernel: KernelPrediction, longest: float) -> str:
 def _choices(choices: Sequence[Choice]) -> str:
     rows = [
         (
-            f"<code>{_text(choice.nest)}</code>",
+            f"<code>{html_text(choice.nest)}</code>",
             str(choice.count),
-            _text(choice.how),
+            html_text(choice.how),
             str(choice.space),
             f"{choice.seconds * 1e3:.3f}",
-            "<br>".join(_text(f"{other.how}: {other.slower:.2f}x, {other.why}") for other in choice.rejected),
+            "<br>".join(html_text(f"{other.how}: {other.slower:.2f}x, {other.why}") for other in choice.rejected),
         )
         for choice in choices
     ]
-    return _table(("sum of products", "#times", "how", "#of plans", "#ms", "best of other tiles"), rows)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML; columns that begin with # hold numbers."""
-    kinds = [' class="number"' if column.startswith("#") else "" for column in columns]
-    head = "".join(f"<th{kind}>{column.lstrip('#')}</th>" for kind, column in zip(kinds, columns, strict=True))
-    lines = (
-        "<tr>" + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return html_table(("sum of products", "#times", "how", "#of plans", "#ms", "best of other tiles"), rows)

@@ -29,6 +29,8 @@ class KernelPrediction:
     time: KernelTime
     count: int = 1
     """Kernels of the model that do the same."""
+    places: tuple[int, ...] = ()
+    """Which of the model's kernels they are, counted in the order they run."""
 
     @property
     def seconds(self) -> float:
@@ -111,6 +113,7 @@ def predict_model(graph: Graph, lowered: Lowered, target: Target, threads: int) 
     around = Surroundings(threads, frozenset(constants), float(graph.constant_bytes))
     found: dict[tuple[str, tuple[bool, ...]], KernelPrediction] = {}
     not_native: list[str] = []
+    place = 0
     for step in lowered.steps:
         if isinstance(step, NodeStep):
             not_native.append(str(step.node.attrs.get("op_type", step.node.op)))
@@ -120,8 +123,9 @@ def predict_model(graph: Graph, lowered: Lowered, target: Target, threads: int) 
             known = found.get(key)
             time = kernel_time(kernel, target, around, _sizes(kernel)) if known is None else known.time
             first = kernel if known is None else known
-            count = 1 if known is None else known.count + 1
-            found[key] = KernelPrediction(first.name, first.location, time, count)
+            places = (place,) if known is None else (*known.places, place)
+            found[key] = KernelPrediction(first.name, first.location, time, len(places), places)
+            place += 1
     return Prediction(str(target), threads, tuple(found.values()), tuple(dict.fromkeys(not_native)))
 
 

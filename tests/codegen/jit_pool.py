@@ -10,10 +10,13 @@ import numpy as np
 
 from foretell.codegen.control_flow import break_if, loop, variable
 from foretell.codegen.platform_calls import VOID, PlatformCalls
-from foretell.codegen.thread_pool import TASK, PoolFunctions, emit_thread_pool
+from foretell.codegen.thread_pool import STACK_BYTES, TASK, PoolFunctions, emit_thread_pool
 from foretell.codegen.types import DOUBLE, I8, I32, I64, POINTER
 
 SMALLEST_NORMAL = 2.0**-1022
+DEEP_BYTES = STACK_BYTES - (1 << 20)
+"""What a task of a worker may keep on its stack."""
+PAGE_BYTES = 4096
 
 
 class JitPool:
@@ -51,6 +54,7 @@ def emit_tasks(module: ir.Module, functions: PoolFunctions) -> None:
     emit_add_one(module)
     emit_nested(module, functions)
     emit_meet(module, platform)
+    emit_deep(module, platform)
     emit_flush_denormals(module, platform)
 
 
@@ -88,12 +92,8 @@ def emit_meet(module: ir.Module, platform: PlatformCalls) -> None:
     Every index waits until `expected` have arrived, so that as many threads are needed; then all but index 0 sleep.
     """
     builder, [context, begin, _] = _task(module, "meet")
-    builder.atomic_rmw("add", context, I64(1), "acq_rel")
-    expected, microseconds = (builder.load(_word(builder, context, I64(word)), typ=I64) for word in (1, 2))
-    with loop(builder) as met:
-        arrived = builder.load_atomic(context, "acquire", 8, typ=I64)
-        break_if(builder, builder.icmp_signed(">=", arrived, expected), met)
-        platform.call(builder, "sched_yield", I32, [])
+    _wait_for_all(builder, platform, context)
+    microseconds = builder.load(_word(builder, context, I64(2)), typ=I64)
     with builder.if_then(builder.icmp_signed(">", begin, I64(0))):
         platform.call(builder, "usleep", I32, [builder.trunc(microseconds, I32)])
     place = _word(builder, context, builder.add(I64(3), builder.mul(begin, I64(2))))
@@ -101,6 +101,31 @@ def emit_meet(module: ir.Module, platform: PlatformCalls) -> None:
     half = builder.sitofp(builder.load(_word(builder, context, I64(1)), typ=I64), DOUBLE)
     product = builder.fdiv(DOUBLE(SMALLEST_NORMAL), half)
     builder.store(product, builder.gep(place, [I64(8)], source_etype=I8))
+    builder.ret_void()
+
+
+def emit_deep(module: ir.Module, platform: PlatformCalls) -> None:
+    """The context is {arrived, expected, pages}; every index but the caller's touches each page of a stack, and counts.
+
+    From the top on, as a stack grows.
+    """
+    fill, builder = _function(module, "fill", [POINTER])
+    place = builder.alloca(I8, size=DEEP_BYTES)
+    pages = variable(builder, I64(0))
+    with loop(builder) as done:
+        page = builder.load(pages, typ=I64)
+        break_if(builder, builder.icmp_unsigned(">=", page, I64(DEEP_BYTES // PAGE_BYTES)), done)
+        builder.store(builder.add(page, I64(1)), pages)
+        offset = builder.sub(I64(DEEP_BYTES - 1), builder.mul(page, I64(PAGE_BYTES)))
+        platform.call(builder, "memset", POINTER, [builder.gep(place, [offset], source_etype=I8), I32(1), I64(1)])
+        found = builder.atomic_rmw("add", builder.gep(place, [offset], source_etype=I8), I8(0), "monotonic")
+        builder.atomic_rmw("add", _word(builder, fill.args[0], I64(2)), builder.zext(found, I64), "monotonic")
+    builder.ret_void()
+
+    builder, [context, begin, _] = _task(module, "deep")
+    _wait_for_all(builder, platform, context)
+    with builder.if_then(builder.icmp_signed(">", begin, I64(0))):
+        builder.call(fill, [context])
     builder.ret_void()
 
 
@@ -117,6 +142,23 @@ def emit_flush_denormals(module: ir.Module, platform: PlatformCalls) -> None:
 def _task(module: ir.Module, name: str) -> tuple[ir.IRBuilder, tuple[ir.Value, ...]]:
     function = ir.Function(module, TASK, name)
     return ir.IRBuilder(function.append_basic_block("entry")), function.args
+
+
+def _function(module: ir.Module, name: str, types: list[ir.Type]) -> tuple[ir.Function, ir.IRBuilder]:
+    """One that is called, never inlined."""
+    function = ir.Function(module, ir.FunctionType(VOID, types), name)
+    function.attributes.add("noinline")
+    return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def _wait_for_all(builder: ir.IRBuilder, platform: PlatformCalls, context: ir.Value) -> None:
+    """Until as many indices have arrived as are expected; both are the first words of the context."""
+    builder.atomic_rmw("add", context, I64(1), "acq_rel")
+    expected = builder.load(_word(builder, context, I64(1)), typ=I64)
+    with loop(builder) as met:
+        arrived = builder.load_atomic(context, "acquire", 8, typ=I64)
+        break_if(builder, builder.icmp_signed(">=", arrived, expected), met)
+        platform.call(builder, "sched_yield", I32, [])
 
 
 def _word(builder: ir.IRBuilder, context: ir.Value, index: ir.Value) -> ir.Value:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -14,17 +15,20 @@ import llvmlite.ir as ir
 import numpy as np
 import pytest
 
+from foretell.codegen import thread_pool
 from foretell.codegen.thread_pool import MAX_THREADS, emit_thread_pool
 from foretell.support.errors import TargetError
 from foretell.target.resolve import resolve_target
-from tests.codegen.jit_pool import JitPool
+from tests.codegen.jit_pool import DEEP_BYTES, PAGE_BYTES, JitPool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks, and counts threads in /proc")
 
 LIBC = {
-    "linux": """clock_gettime free getpid madvise memset mmap munmap posix_memalign pthread_create pthread_join
+    "linux": """clock_gettime free getpid madvise memset mmap munmap posix_memalign pthread_attr_destroy
+        pthread_attr_init pthread_attr_setstacksize pthread_create pthread_join
         sched_getaffinity sched_getcpu sched_setaffinity sched_yield syscall""",
-    "apple": """clock_gettime free getpid memset posix_memalign pthread_cond_broadcast pthread_cond_init
+    "apple": """clock_gettime free getpid memset posix_memalign pthread_attr_destroy pthread_attr_init
+        pthread_attr_setstacksize pthread_cond_broadcast pthread_cond_init
         pthread_cond_wait pthread_create pthread_join pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock
         sched_yield""",
 }
@@ -188,6 +192,32 @@ def test_fork_while_a_loop_runs(jit: JitPool, pool: int) -> None:
     assert run_in_child(lambda: len(set(meet(jit, pool, 2)[:, 0])) == 2)
     busy.join()
     assert len(set(meet(jit, pool, 2)[:, 0])) == 2
+
+
+def test_workers_have_large_stacks(jit: JitPool) -> None:
+    """Where threads are given 128 KB unless they ask for more, like those of musl."""
+
+    def run() -> bool:
+        libc, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+        libc.pthread_attr_init(attributes)
+        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(128 << 10))
+        small = libc.pthread_setattr_default_np(attributes) == 0
+        pool, context = jit.create(2), np.array([0, 2, 0], np.int64)
+        jit.run(pool, "deep", context, 2)
+        jit.destroy(pool)
+        return small and context[2] == DEEP_BYTES // PAGE_BYTES
+
+    assert run_in_child(run)
+
+
+def test_the_caller_works_alone_without_such_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No system gives a thread a stack of one byte."""
+    monkeypatch.setattr(thread_pool, "STACK_BYTES", 1)
+    jit = JitPool(portable=False)
+    pool, array, before = jit.create(4), np.zeros(1000, np.int64), threads_of_process()
+    jit.run(pool, "add_one", array, 1000)
+    assert (array == 1).all() and threads_of_process() == before
+    jit.destroy(pool)
 
 
 def test_idle_workers_use_no_cpu(jit: JitPool, pool: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -168,6 +169,16 @@ def test_two_parts_of_a_concatenation_do_not_share_the_loops_of_a_sum() -> None:
     graph = sketch.graph(sketch.op("Concat", x, sketch.op("Sigmoid", x), axis=1))
     feeds = random_feeds(graph)
     assert_agrees(graph, feeds, list(link_program(graph, TARGET).run(feeds).values()))
+
+
+@pytest.mark.parametrize("chosen", [(), (2, 0)])
+def test_data_decides_what_is_read_of_a_padding(chosen: tuple[int, ...]) -> None:
+    """Found by chance: the padding is seen outside besides, so that it would have become its own border."""
+    sketch = Sketch()
+    padded = sketch.op("Pad", sketch.op("Neg", sketch.data(2, 3)), before=(1, 0), after=(0, 1), mode="constant")
+    rows = sketch.op("Gather", padded, sketch.constant(np.array(chosen, np.int64)), axis=0)
+    graph = sketch.graph(padded, rows)
+    check_kernels(graph, random_feeds(graph))
 
 
 @settings(max_examples=25, deadline=None)

@@ -109,7 +109,8 @@ def check_program(graph: Graph) -> None:
         return found
 
     kernels = kernels_with(groups, graph)
-    assert [kernel.name for kernel in kernels[-len(chosen) :]] == [names([group])[-1] for group in chosen]
+    after_empty = kernels[len(kernels) - len(chosen) :]
+    assert [kernel.name for kernel in after_empty] == [names([group])[-1] for group in chosen]
     known = {value.name for value in (*graph.inputs, *graph.constants)}
     for kernel in kernels:
         assert {buffer.name for buffer in kernel.reads} <= known
@@ -121,6 +122,11 @@ def check_program(graph: Graph) -> None:
 @given(graphs(sizes=(1, 2, 3, 5, 16)))
 def test_kernels_of_random_graphs(drawn: tuple[Graph, dict[str, Array]]) -> None:
     check_program(drawn[0])
+
+
+def test_a_graph_whose_only_result_is_empty() -> None:
+    sketch = Sketch()
+    check_program(sketch.graph(sketch.op("Slice", sketch.data(3), starts=(3,), steps=(1,), shape=(0,))))
 
 
 @settings(max_examples=10, deadline=None)

@@ -18,6 +18,7 @@ from foretell.report.choices import Choice, Rejected
 from foretell.report.explain_page import explain_page
 from foretell.report.predict_model import KernelPrediction, Prediction
 from foretell.target.resolve import resolve_target
+from tests.report.test_draw_groups import hostile_picture
 
 VOID = {"meta", "br"}
 HOSTILE = "</td><script>alert(1)</script>"
@@ -49,14 +50,14 @@ def page() -> str:
     kernels = (KernelPrediction(HOSTILE, HOSTILE, time, 2), KernelPrediction("copy", "Transpose(t)", idle))
     rejected = (Rejected("tiles of 5 x 64", 1.1, "why"),)
     choice = Choice(HOSTILE, 1, 9, "tiles of 6 x 64", 1e-3, 5e-4, 2e-3, "computing", {}, rejected)
-    spec = resolve_target("icelake-server").spec
-    return explain_page(HOSTILE, Prediction("some target", 2, kernels, ()), [choice], spec)
+    spec, prediction = resolve_target("icelake-server").spec, Prediction("some target", 2, kernels, ())
+    return explain_page(HOSTILE, prediction, [choice], spec, hostile_picture(HOSTILE))
 
 
 def test_tags_match_and_nothing_comes_from_elsewhere() -> None:
     parser = Balanced()
     parser.feed(page())
-    assert parser.open == [] and {"svg", "circle", "polyline", "table"} <= parser.seen
+    assert parser.open == [] and {"svg", "circle", "polyline", "table", "details"} <= parser.seen
     assert "script" not in parser.seen and not re.search(r"(src|href)=|url\(|@import|http", page())
 
 
@@ -65,7 +66,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     file = tmp_path / "page.html"
     assert main(["explain", str(tmp_path / "demo.onnx"), "--html", str(file), "--target", "neoverse-n1", "-q"]) == 0
     assert f"wrote {file}" in capsys.readouterr().out
-    assert "neoverse-n1" in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    assert "neoverse-n1" in text and "From input to output" in text
     assert main(["explain", str(tmp_path / "demo.onnx"), "--html", str(tmp_path / "no" / "page.html"), "-q"]) == 2
 
 
@@ -77,4 +79,4 @@ def test_in_a_browser(tmp_path: Path) -> None:
     file.write_text(page(), encoding="utf-8")
     arguments = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", file.as_uri()]
     shown = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert shown.count("<tr>") == 2 + 2 + 1 and "<circle" in shown and "&lt;script&gt;" in shown
+    assert shown.count("<tr>") == 2 + 2 + 1 + 2 + 2 and "<circle" in shown and "&lt;script&gt;" in shown
