@@ -205,6 +205,8 @@ class _Lanes:
     sym: Sym
     count: int
     active: ir.Value | None = None
+    filled: int | None = None
+    """So many lanes from the first on are active, where that is known and narrower vectors have as many."""
 
 
 @dataclass(slots=True)
@@ -296,7 +298,7 @@ class _LoopEmitter:
                 self.vector_loop(sym, extent, body)
             case For(sym, extent, "stream", body):
                 self.stream_loop(sym, extent, body)
-            case For(sym, int() as extent, "unroll", body):
+            case For(sym, int() as extent, kind, body) if kind == "unroll" or (extent == 1 and uses_tiles(body)):
                 self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
                 self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
@@ -353,7 +355,9 @@ class _LoopEmitter:
 
     def _transposed_loads(self, sym: Sym, extent: int, body: Statement) -> dict[Load, list[ir.Value]]:
         """For each load that suits it, the vectors of a square block, one per value of `sym`."""
-        if self.lanes is None or self.mask is not None or extent != self.lanes.count or not isinstance(body, Store):
+        if extent < 2 or self.lanes is None or self.mask is not None or extent != self.lanes.count:
+            return {}
+        if not isinstance(body, Store):
             return {}
         self.values[sym] = ir.Constant(I64, 0)
         found: dict[Load, list[ir.Value]] = {}
@@ -425,13 +429,17 @@ class _LoopEmitter:
         return self.builder.icmp_unsigned("==", rest, ir.Constant(I64, 0))
 
     def _tile_loop(self, sym: Sym, extent: int, lanes: int, body: Statement) -> None:
-        """Vectors of a tile of registers, written out: full ones, then one that is narrower, or masked."""
+        """Vectors of a tile of registers, written out: full ones, then one under a mask; a single one may be narrower.
+
+        All are of one width, because what is broadcast to some in the width of others ends in more registers.
+        """
         for start in range(0, extent, lanes):
             rest = min(lanes, extent - start)
-            count = min(lanes, 1 << (rest - 1).bit_length())
+            count = lanes if extent > lanes else 1 << (rest - 1).bit_length()
             active = None if count == rest else _first_lanes(rest, count)
+            filled = rest if 1 < rest < count and rest & (rest - 1) == 0 else None
             self.values[sym], self.constants[sym] = ir.Constant(I64, start), start
-            self._vector_body(sym, count, active, body, {})
+            self._vector_body(_Lanes(sym, count, active, filled), body, {})
         del self.constants[sym]
 
     def _vector_run(
@@ -439,7 +447,7 @@ class _LoopEmitter:
     ) -> ir.Value:
         """As many full vectors of `step` lanes as fit between start and count; -> where the rest begins."""
         stop = self._multiple_below(count, start, step)
-        self.counted_loop(sym, start, stop, step, lambda: self._vector_body(sym, step, None, body, partials))
+        self.counted_loop(sym, start, stop, step, lambda: self._vector_body(_Lanes(sym, step), body, partials))
         return stop
 
     def _multiple_below(self, count: ir.Value, start: ir.Value, step: int) -> ir.Value:
@@ -448,11 +456,9 @@ class _LoopEmitter:
         room = build.sub(count, start)
         return build.add(start, build.and_(room, ir.Constant(I64, -step)))
 
-    def _vector_body(
-        self, sym: Sym, lanes: int, active: ir.Value | None, body: Statement, partials: dict[Buffer, _Partial]
-    ) -> None:
+    def _vector_body(self, lanes: _Lanes, body: Statement, partials: dict[Buffer, _Partial]) -> None:
         outer = self.lanes, self.partials, self.mask
-        self.lanes, self.partials, self.mask = _Lanes(sym, lanes, active), partials, active
+        self.lanes, self.partials, self.mask = lanes, partials, lanes.active
         self.statement(body)
         self.lanes, self.partials, self.mask = outer
 
@@ -464,7 +470,7 @@ class _LoopEmitter:
             rest = self.scalar.splat(build.sub(count, start), lanes)
             active = build.icmp_signed("<", _lane_numbers(lanes), rest) if lanes > 1 else ir.Constant(I1, 1)
             self.values[sym] = start
-            self._vector_body(sym, lanes, active if lanes > 1 else None, body, partials)
+            self._vector_body(_Lanes(sym, lanes, active if lanes > 1 else None), body, partials)
 
     # --- reductions over a vector loop ---
 
@@ -654,13 +660,20 @@ class _LoopEmitter:
             stored = self.builder.store(value, address, align=self.vector_bytes)
             stored.set_metadata("nontemporal", self.module.add_metadata([ir.Constant(I32, 1)]))
             return
-        if self.mask is None or not is_vector(value):
+        filled = self._filled_lanes() if is_vector(value) else None
+        if filled is not None:
+            value = self._part(value, 0, filled)
+        if self.mask is None or filled is not None or not is_vector(value):
             self.builder.store(value, address, align=buffer.dtype.itemsize)
             return
         mask = self.scalar.splat(self.mask, lanes_of(value))
         types = [value.type, POINTER, I32, mask.type]
         function = declare_intrinsic(self.module, "llvm.masked.store", types[:2], ir.VoidType(), types)
         self.builder.call(function, [value, address, ir.Constant(I32, buffer.dtype.itemsize), mask])
+
+    def _filled_lanes(self) -> int | None:
+        """How many lanes are wanted, if those are the first ones and no condition besides decides."""
+        return self.lanes.filled if self.lanes is not None and self.mask is self.lanes.active else None
 
     def fetch(self, buffer: Buffer, indices: tuple[Dim, ...], to_write: bool) -> None:
         """Ask for the lines of neighbouring elements, one element per lane; under a mask it is not worth it."""
@@ -779,6 +792,12 @@ class _LoopEmitter:
             return self.builder.load(address, typ=type, align=buffer.dtype.itemsize)
         if self.lanes.count == 1:
             return self._load_one(buffer, place)
+        filled = self._filled_lanes()
+        if filled is not None:
+            narrow = widened(stored_type(buffer.dtype), filled)
+            run = self.builder.load(address, typ=narrow, align=buffer.dtype.itemsize)
+            places = [min(lane, filled) for lane in range(self.lanes.count)]
+            return self._shuffled(run, ir.Constant(narrow, None), places)
         mask = self.scalar.splat(self.mask, self.lanes.count)
         types = [POINTER, I32, mask.type, type]
         function = declare_intrinsic(self.module, "llvm.masked.load", [type, POINTER], type, types)
