@@ -31,6 +31,8 @@ SIZES_TRIED = 3
 """Sizes of a tile that are looked at for each choice of axes, the greatest that fit."""
 THINNING = 0.6
 """Sizes that are closer to each other are not told apart."""
+NEARLY = 0.15
+"""Choices of axes that take so much more than the best one are not looked at for longer runs."""
 LEAST_SHARE = 0.002
 """The part of the program's time that a run must take besides computing, for fusing it to be looked at."""
 LEAST_GAIN = 0.04
@@ -180,8 +182,9 @@ class _Program:
             ]
             if not found:
                 return
-            seconds, number, best = min(found, key=itemgetter(0))
-            choices = [choices[number]]
+            seconds, _, best = min(found, key=itemgetter(0))
+            near = {number for each, number, _ in found if each <= (1 + NEARLY) * seconds}
+            choices = [choices[number] for number in sorted(near)]
             gains.append(before - seconds)
             yield first - furthest, _Tiled(best, seconds)
             if _has_ended(gains):
