@@ -31,6 +31,8 @@ SIZES_TRIED = 3
 """Sizes of a tile that are looked at for each choice of axes, the greatest that fit."""
 THINNING = 0.6
 """Sizes that are closer to each other are not told apart."""
+NEARLY = 0.15
+"""Choices of axes that take so much more than the best one are not looked at for longer runs."""
 LEAST_SHARE = 0.002
 """The part of the program's time that a run must take besides computing, for fusing it to be looked at."""
 LEAST_GAIN = 0.04
@@ -170,7 +172,8 @@ class _Program:
             before = self._seconds_alone(first, last)
             if start < first or before - least < max(LEAST_GAIN * before, LEAST_SHARE * whole):
                 continue
-            choices = list(_choices(self.clusters[last])) if choices is None else choices
+            cores = max(2, self.costs.nests.spec.cores)
+            choices = list(_choices(self.clusters[last], cores)) if choices is None else choices
             run = self.clusters[first : last + 1]
             found = [
                 (self._seconds(tiling, first, last), number, tile)
@@ -179,8 +182,9 @@ class _Program:
             ]
             if not found:
                 return
-            seconds, number, best = min(found, key=itemgetter(0))
-            choices = [choices[number]]
+            seconds, _, best = min(found, key=itemgetter(0))
+            near = {number for each, number, _ in found if each <= (1 + NEARLY) * seconds}
+            choices = [choices[number] for number in sorted(near)]
             gains.append(before - seconds)
             yield first - furthest, _Tiled(best, seconds)
             if _has_ended(gains):
@@ -303,15 +307,15 @@ def _extended(tiling: Tiling | None, clusters: Sequence[Cluster]) -> Tiling | No
     return tiling
 
 
-def _choices(last: Cluster) -> Iterator[_Sizes]:
+def _choices(last: Cluster, cores: int) -> Iterator[_Sizes]:
     """Each axis of a cluster, or each inside iterations of the first that have nothing in common."""
     extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
     long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
     for number in long:
-        yield _Sizes((number,), iter(_sizes(extents[number])))
+        yield _Sizes((number,), iter(_sizes(extents[number], cores)))
     for number in long[1:]:
         if _is_batch(last, long[0]):
-            yield _Sizes((long[0], number), iter(_sizes(extents[number])))
+            yield _Sizes((long[0], number), iter(_sizes(extents[number], cores, extents[long[0]])))
 
 
 def _is_batch(cluster: Cluster, number: int) -> bool:
@@ -324,10 +328,20 @@ def _is_batch(cluster: Cluster, number: int) -> bool:
     return True
 
 
-def _sizes(extent: Dim) -> list[int]:
-    """Sizes that divide an axis, the greatest first, each at most about half of the one before."""
-    sizes = [extent] if isinstance(extent, int) else []
-    for size in range(sizes[0] // 2 if sizes else 0, 0, -1):
-        if sizes[0] % size == 0 and size <= THINNING * sizes[-1]:
+def _sizes(extent: Dim, cores: int, outer: Dim = 1) -> list[int]:
+    """Sizes that divide an axis, the greatest first, each at most about half of the one before.
+
+    Those count whose tiles keep half of the cores busy, if any can; of sizes near each other, the one that keeps more.
+    """
+    assert isinstance(extent, int) and isinstance(outer, int)
+    idle: dict[int, float] = {}
+    for size in range(extent // 2, 0, -1):
+        tiles = outer * extent // size
+        if extent % size == 0 and 2 * tiles >= min(cores, outer * extent):
+            idle[size] = -(-tiles // cores) / tiles
+    sizes: list[int] = []
+    for size in idle:
+        is_near = sizes and size > THINNING * sizes[-1]
+        if not is_near and all(idle[size] <= idle[other] for other in idle if THINNING * size <= other < size):
             sizes.append(size)
-    return sizes[1:]
+    return sizes
