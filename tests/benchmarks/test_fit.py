@@ -22,7 +22,7 @@ def workload(seed: int, coefficients: Coefficients, is_unseen: bool = False) -> 
     random = np.random.default_rng(seed)
     counts = {name: tuple((random.exponential(1e5, 200) / getattr(Coefficients(), name)).tolist()) for name in TIMES}
     ones = (1.0,) * 200
-    nothing = Workload(f"w{seed}", f"n{seed}", is_unseen, 500, ones, ones, counts, ones, 2.0)
+    nothing = Workload(f"w{seed}", f"n{seed}", is_unseen, 500, ones, ones, counts, ones, 2.0, {})
     times = np.array(predict_again(nothing, coefficients, 1e9).predicted_s) * random.normal(1.0, 0.01, 200)
     return replace(nothing, measured_s=tuple(times.tolist()))
 

@@ -10,16 +10,26 @@ from benchmarks.__main__ import main
 from benchmarks.foretold import Workload, read_workloads, summaries, summary, write_workloads
 
 
-def workload(predicted: tuple[float, ...], measured: tuple[float, ...], is_unseen: bool = False) -> Workload:
-    return Workload(
-        "conv", "k", is_unseen, 500, predicted, measured, {"tiles": predicted}, (1.0,) * len(predicted), 1.5
-    )
+def workload(
+    predicted: tuple[float, ...],
+    measured: tuple[float, ...],
+    is_unseen: bool = False,
+    again: dict[int, float] | None = None,
+) -> Workload:
+    counts, caution = {"tiles": predicted}, (1.0,) * len(predicted)
+    return Workload("conv", "k", is_unseen, 500, predicted, measured, counts, caution, 1.5, again or {})
 
 
 def test_a_perfect_prediction() -> None:
     found = workload((1.0, 2.0, 3.0), (1.0, 2.0, 3.0))
     assert (found.regret, found.pairs_in_order, found.error) == (1.0, 1.0, 0.0)
     assert found.rank_correlation == pytest.approx(1.0)
+
+
+def test_what_was_measured_again_counts() -> None:
+    """The third one was lucky the first time."""
+    found = workload((1.0, 2.0, 4.0), (1.5, 1.4, 1.0), again={0: 1.5, 1: 1.4, 2: 1.6})
+    assert found.regret == pytest.approx(1.5 / 1.4)
 
 
 def test_the_first_is_the_one_that_is_chosen() -> None:
