@@ -47,7 +47,6 @@ from foretell.ir.dtypes import I64 as _I64
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
 from foretell.loops.axes import access_stride
-from foretell.loops.canonical import canonical
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -80,20 +79,29 @@ class Layout:
     vector_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Kernels that do the same to other buffers."""
+
+    shared: Kernel
+    """What they do, with names that all of them have in common (`loops/canonical.py`)."""
+    kernels: dict[str, Kernel]
+    """By the names of their functions."""
+
+
 def emit_kernels(
     module: ir.Module,
-    kernels: Mapping[str, Kernel],
+    alike: Alike,
     layout: Layout,
     parallel_for: ir.Function,
     *,
     mark_loops: bool = False,
 ) -> None:
-    """Add a function for each kernel, by its name; they do the same to other buffers, and share a body."""
+    """Add a function for each kernel; all share a body, which is called like the first of them."""
     symbols = tuple(layout.symbols)
-    first = next(iter(kernels.values()))
-    shared = replace(canonical(first), name=first.name)
+    shared = replace(alike.shared, name=next(iter(alike.kernels.values())).name)
     body = _emit_body(module, shared, (*shared.reads, *shared.writes), symbols, layout, mark_loops)
-    for name, kernel in kernels.items():
+    for name, kernel in alike.kernels.items():
         task = _emit_task(module, kernel, (*kernel.reads, *kernel.writes), symbols, layout, body)
         _emit_entry(module, name, kernel, symbols, layout, task, parallel_for)
 
@@ -299,6 +307,7 @@ class _LoopEmitter:
             case For(sym, extent, "stream", body):
                 self.stream_loop(sym, extent, body)
             case For(sym, int() as extent, kind, body) if kind == "unroll" or (extent == 1 and uses_tiles(body)):
+                # Out of a loop of one iteration, LLVM would take what follows the sum of a tile, to before the sum.
                 self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
                 self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
@@ -939,10 +948,10 @@ class _LoopEmitter:
             return ir.Constant(I64, value)
         total: ir.Value = ir.Constant(I64, 0)
         for number, (monomial, coefficient) in enumerate(expr.terms_of(value)):
-            term: ir.Value = ir.Constant(I64, coefficient)
-            for factor in map(self._atom, monomial):
-                is_one = isinstance(term, ir.Constant) and coefficient == 1
-                term = factor if is_one else self.builder.mul(*self.scalar.alike(term, factor))
+            factors = [self._atom(atom) for atom in monomial]
+            if coefficient != 1 or not factors:
+                factors.insert(0, ir.Constant(I64, coefficient))
+            term = functools.reduce(lambda left, right: self.builder.mul(*self.scalar.alike(left, right)), factors)
             total = term if number == 0 else self.builder.add(*self.scalar.alike(total, term))
         return total
 

@@ -13,7 +13,7 @@ from functools import cache
 import llvmlite.ir as ir
 
 from foretell.codegen.compile_module import compile_module, compile_text, module_text
-from foretell.codegen.emit_kernel import KERNEL, Layout, emit_kernels
+from foretell.codegen.emit_kernel import KERNEL, Alike, Layout, emit_kernels
 from foretell.codegen.thread_pool import emit_thread_pool
 from foretell.codegen.types import I64, POINTER
 from foretell.loops.canonical import canonical
@@ -23,9 +23,6 @@ from foretell.target.resolve import Target
 
 MODULE_TEXT = 1 << 13
 """Characters of kernels, as they are printed, that fill a module: LLVM needs some tenths of a second for it."""
-
-Alike = dict[str, Kernel]
-"""Kernels that do the same, by the names of their functions."""
 
 
 def emit_program(
@@ -46,7 +43,8 @@ def emit_module(kernel: Kernel, layout: Layout, target: Target, *, mark_loops: b
 
     With `mark_loops` its assembly tells which loop of a kernel each branch is of (`codegen/mark_loops.py`).
     """
-    return _module([{"foretell_kernel_0": kernel}], layout, target, mark_loops=mark_loops)
+    alike = Alike(canonical(kernel), {"foretell_kernel_0": kernel})
+    return _module([alike], layout, target, mark_loops=mark_loops)
 
 
 def emit_modules(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target) -> Iterator[ir.Module]:
@@ -65,7 +63,7 @@ def emit_modules(steps: Sequence[Sequence[Kernel]], layout: Layout, target: Targ
     yield module
 
 
-def _names(steps: Sequence[Sequence[Kernel]]) -> list[Alike]:
+def _names(steps: Sequence[Sequence[Kernel]]) -> list[dict[str, Kernel]]:
     """The kernels of each step, under names that no other kernel of the program has."""
     names = iter(f"foretell_kernel_{number}" for number in range(sum(map(len, steps))))
     return [{next(names): kernel for kernel in step} for step in steps]
@@ -75,7 +73,8 @@ def _divided(kernels: Mapping[str, Kernel]) -> list[list[Alike]]:
     """Kernels that are alike together, those of one module together; in the order in which they run first."""
     alike: dict[str, Alike] = {}
     for name, kernel in kernels.items():
-        alike.setdefault(str(canonical(kernel)), {})[name] = kernel
+        shared = canonical(kernel)
+        alike.setdefault(str(shared), Alike(shared, {})).kernels[name] = kernel
     modules: list[list[Alike]] = [[]]
     size = 0
     for text, each in alike.items():

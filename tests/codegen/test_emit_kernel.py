@@ -10,11 +10,15 @@ from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.ops.elementwise import BINARY_OPS, COMPARE_OPS, UNARY_OPS
 from foretell.ir import dtypes
-from foretell.ir.dtypes import BOOL, DType
+from foretell.ir.dtypes import BOOL, F32, DType
+from foretell.ir.expr import Sym
+from foretell.ir.tensor_expr import Buffer, Load
 from foretell.link_program import link_program
+from foretell.loops.nodes import For, Kernel, Store
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch
 from tests.random_graphs import FLOATS, NATIVE, assert_agrees, graphs, random_data
+from tests.schedule.nests import run_interpreted, run_native
 from tests.tolerances import assert_close, assert_same_function
 
 TARGET = resolve_target("native")
@@ -223,3 +227,14 @@ def test_large_enough_for_threads() -> None:
     for left, right in zip(one, two, strict=True):
         np.testing.assert_array_equal(left, right)
     assert_agrees(graph, feeds, one)
+
+
+def test_variables_that_are_written_out_multiply_others() -> None:
+    """The first factor of a product may be a number that is known, and not be one."""
+    t, i, j = Sym("t", 0, 2), Sym("i", 0, 2), Sym("j", 0, 19)
+    x, y = Buffer("x", F32, (24,)), Buffer("y", F32, (3, 3, 20))
+    store = Store(y, (t, i, j), Load(x, (i * t + j,), F32))
+    body = For(i, 3, "unroll", For(t, 3, "serial", For(j, 20, "vector", store)))
+    kernel, feeds = Kernel("k", (x,), (y,), body), {"x": np.arange(24, dtype=np.float32)}
+    found = run_native(kernel, feeds, np.empty((3, 3, 20), np.float32))
+    np.testing.assert_array_equal(found, run_interpreted(kernel, feeds))
