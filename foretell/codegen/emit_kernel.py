@@ -32,6 +32,7 @@ from foretell.codegen.mark_loops import LoopMarks
 from foretell.codegen.types import (
     I1,
     I8,
+    I16,
     I32,
     I64,
     POINTER,
@@ -476,10 +477,9 @@ class _LoopEmitter:
     ) -> None:
         build = self.builder
         with build.if_then(build.icmp_signed("<", start, count)):
-            rest = self.scalar.splat(build.sub(count, start), lanes)
-            active = build.icmp_signed("<", _lane_numbers(lanes), rest) if lanes > 1 else ir.Constant(I1, 1)
             self.values[sym] = start
-            self._vector_body(_Lanes(sym, lanes, active if lanes > 1 else None), body, partials)
+            active = self._before_lane(build.sub(count, start), lanes) if lanes > 1 else None
+            self._vector_body(_Lanes(sym, lanes, active), body, partials)
 
     # --- reductions over a vector loop ---
 
@@ -735,8 +735,31 @@ class _LoopEmitter:
                 return self.scalar.cast(self.value(value), dtype_of(value), dtype, saturate)
             case Select():
                 return self.select(scalar)
+            case Apply(op, (Index(left), Index(right))) if self._is_lane_after(op, left, right):
+                return self._compare_lanes(op, left, right)
             case Apply(op, arguments):
                 return self.scalar.apply(op, [self.value(a) for a in arguments], dtype_of(arguments[0]))
+
+    def _is_lane_after(self, op: str, left: Dim, right: Dim) -> bool:
+        """Whether a comparison holds in the first lanes, or in all but these."""
+        if self.lanes is None or self.lanes.count == 1 or op not in ("lt", "ge"):
+            return False
+        linear = expr.try_linear(left - right, frozenset({self.lanes.sym}))
+        return linear is not None and linear[0].get(self.lanes.sym) == 1
+
+    def _compare_lanes(self, op: str, left: Dim, right: Dim) -> ir.Value:
+        assert self.lanes is not None
+        start = self.index(expr.substitute(right - left, {self.lanes.sym: 0}))
+        before = self._before_lane(self.builder.sub(start, self.values[self.lanes.sym]), self.lanes.count)
+        return before if op == "lt" else self.builder.not_(before)
+
+    def _before_lane(self, number: ir.Value, lanes: int) -> ir.Value:
+        """The lanes below a number: compared in as few bits as hold it, which takes the fewest registers."""
+        narrow = I8 if lanes < 1 << 8 else I16
+        number = self.scalar.intrinsic("llvm.smax", number, ir.Constant(I64, 0))
+        number = self.scalar.intrinsic("llvm.smin", number, ir.Constant(I64, lanes))
+        wanted = self.scalar.splat(self.builder.trunc(number, narrow), lanes)
+        return self.builder.icmp_unsigned("<", _lane_numbers(lanes, type=narrow), wanted)
 
     def select(self, select: Select) -> ir.Value:
         """Both branches are computed; loads of the one not taken are masked off."""
@@ -991,8 +1014,8 @@ class _Place:
     vector: ir.Value | None
 
 
-def _lane_numbers(lanes: int, step: int = 1) -> ir.Constant:
-    return ir.Constant(ir.VectorType(I64, lanes), [lane * step for lane in range(lanes)])
+def _lane_numbers(lanes: int, step: int = 1, type: ir.IntType = I64) -> ir.Constant:
+    return ir.Constant(ir.VectorType(type, lanes), [lane * step for lane in range(lanes)])
 
 
 def _without_constant(value: Dim) -> tuple[Dim, int]:

@@ -8,7 +8,7 @@ import llvmlite.ir as ir
 
 from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, DType
 
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER = ir.PointerType()
 FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 
@@ -18,7 +18,7 @@ def stored_type(dtype: DType) -> ir.Type:
     if dtype in (F32, F64, F16):
         return {F32: FLOAT, F64: DOUBLE, F16: HALF}[dtype]
     if dtype is BF16:
-        return ir.IntType(16)
+        return I16
     return ir.IntType(max(8, dtype.bits))
 
 

@@ -113,7 +113,7 @@ def _slab_fetches(
         return
     slab, step = around[moving[-1]], _period(place, around[moving[-1]].sym)
     slab_bytes = _contiguous_elements(buffer, plain, inner) * buffer.dtype.itemsize
-    if not sizes[0] < 2 * slab_bytes <= SLABS_SHARE * sizes[1]:
+    if not sizes[0] < 2 * slab_bytes <= SLABS_SHARE * sizes[1] or slab.extent == step:
         return
     counters = [(slab.sym % step, step), *((loop.sym, loop.extent) for loop in (*around[moving[-1] + 1 :], *serial))]
     count: Dim = 0

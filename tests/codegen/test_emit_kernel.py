@@ -10,9 +10,9 @@ from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.ops.elementwise import BINARY_OPS, COMPARE_OPS, UNARY_OPS
 from foretell.ir import dtypes
-from foretell.ir.dtypes import BOOL, F32, DType
+from foretell.ir.dtypes import BOOL, F32, I8, DType
 from foretell.ir.expr import Sym
-from foretell.ir.tensor_expr import Buffer, Load
+from foretell.ir.tensor_expr import Apply, Buffer, Const, Index, Load, Select
 from foretell.link_program import link_program
 from foretell.loops.nodes import For, Kernel, Store
 from foretell.target.resolve import resolve_target
@@ -238,3 +238,18 @@ def test_variables_that_are_written_out_multiply_others() -> None:
     kernel, feeds = Kernel("k", (x,), (y,), body), {"x": np.arange(24, dtype=np.float32)}
     found = run_native(kernel, feeds, np.empty((3, 3, 20), np.float32))
     np.testing.assert_array_equal(found, run_interpreted(kernel, feeds))
+
+
+@pytest.mark.parametrize("dtype", [F32, I8], ids=str)
+@pytest.mark.parametrize("op", ["lt", "ge"])
+def test_lanes_are_compared_with_any_number(op: str, dtype: DType) -> None:
+    """Bounds before, in and behind a vector, and too far away for a byte; loads at lanes that are left out are none."""
+    t, i = Sym("t", 0, 9), Sym("i", 0, 300)
+    x, y = Buffer("x", dtype, (301,)), Buffer("y", dtype, (10, 301))
+    for shift in (0, -3, 255, 256, 1 << 40, -(1 << 40)):
+        condition = Apply(op, (Index(i - 3), Index(t * 37 + shift)))
+        store = Store(y, (t, i), Select(condition, Load(x, (i,), dtype), Const(0, dtype)))
+        body = For(t, 10, "serial", For(i, 301, "vector", store))
+        kernel, feeds = Kernel("k", (x,), (y,), body), {"x": np.arange(301).astype(dtype.numpy)}
+        found = run_native(kernel, feeds, np.empty((10, 301), dtype.numpy))
+        np.testing.assert_array_equal(found, run_interpreted(kernel, feeds))

@@ -64,6 +64,7 @@ def test_joined_loops() -> None:
     [
         pytest.param(kernel(S, M, (M, 8), (S, 6)), id="a slab that serves one tile"),
         pytest.param(kernel(0, M, (M, 8)), id="one slab"),
+        pytest.param(kernel(S, M, (S, 1), (M, 8)), id="a loop over one slab"),
         pytest.param(kernel(S, M, (S, 6), (M, 8), steps=2), id="slabs that stay in the first cache"),
         pytest.param(kernel(S, M, (S, 6), (M, 8), steps=64), id="slabs too large for the second"),
     ],
