@@ -949,11 +949,15 @@ class _LoopEmitter:
         key = (value, variables)
         if key not in self.linear:
             found = expr.try_linear(value, variables)
-            if found is None and self.lanes is None:
-                found = ({}, expr.substitute(value, self.constants))
-                return found[0], *_without_constant(found[1])
             self.linear[key] = None if found is None else (found[0], *_without_constant(found[1]))
-        return self.linear[key]
+        return self.linear[key] or self._linear_here(value)
+
+    def _linear_here(self, value: Dim) -> _Linear | None:
+        """The same of a value that is linear only once it is known which iterations are written out."""
+        lane = frozenset[Sym]() if self.lanes is None else frozenset({self.lanes.sym})
+        known: dict[Sym, Dim] = {sym: number for sym, number in self.constants.items() if sym not in lane}
+        found = expr.try_linear(expr.substitute(value, known), lane)
+        return None if found is None else (found[0], *_without_constant(found[1]))
 
     def _with_constant(self, rest: Dim, constant: int) -> ir.Value:
         """An index that is the same in all lanes; emitted once in each block, but for its constant term."""

@@ -453,8 +453,9 @@ def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -
     last one begins earlier and does some elements again. Declines when no single axis has all strided loads in a row,
     or a side is shorter than a block.
     """
-    sides = _transposed_axes(axes, stage)
     side = 4 * lanes // max(stage.buffer.dtype.itemsize, 4)
+    axes, stage = _with_long_rows(axes, stage, side)
+    sides = _transposed_axes(axes, stage)
     if sides is None or any(not isinstance(axis.extent, int) or axis.extent < side for axis in sides):
         return None
     row, column = sides
@@ -485,6 +486,21 @@ def _try_transposition(axes: tuple[Axis, ...], stage: TensorStage, lanes: int) -
     if rows_left:
         body = Block((body, _in_last(chunks, across(row.extent - side))))
     return _outer_loops((*rest, chunks, blocks), body, stage.points)
+
+
+def _with_long_rows(axes: tuple[Axis, ...], stage: TensorStage, side: int) -> tuple[tuple[Axis, ...], TensorStage]:
+    """The axis along which strided loads are contiguous, joined with the one around it if it is short."""
+    sides = _transposed_axes(axes, stage)
+    number = axes.index(sides[0]) if sides is not None else 0
+    if sides is None or number == 0 or axes[number - 1] == sides[1] or not _is_shorter(sides[0], side):
+        return axes, stage
+    joined, bindings = join_axes(axes[number - 1 : number + 1])
+    body, place = substitute_scalar(stage.body, bindings), _substituted(stage.place, bindings)
+    return (*axes[: number - 1], joined, *axes[number + 1 :]), replace(stage, body=body, place=place)
+
+
+def _is_shorter(axis: Axis, length: int) -> bool:
+    return isinstance(axis.extent, int) and axis.extent < length
 
 
 def _in_last(axis: Axis, statement: Statement) -> Statement:

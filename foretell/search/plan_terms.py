@@ -132,7 +132,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
         rows=weights.rows * batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
         others=weights.others * batch * _other_cycles(problem, spec, plans, block),
         waiting=weights.waiting * batch * waiting,
-        idle=spec.cores * -(-tasks // spec.cores) / tasks,
+        idle=_idle(problem, spec, plans, tasks),
         caution=np.where(problem.row_count % plans.rows > 0, SURE_GAIN, 1.0),
     )
 
@@ -202,6 +202,17 @@ def task_count(problem: Problem, plans: Plans) -> Counts:
     wide = -(-problem.vector.extent // plans.width)
     found = wide * np.where(has_tail, np.where(plans.block > 0, others, problem.batch), even)
     return np.where(plans.copies, problem.batch * copies_made(problem, plans), found)
+
+
+def _idle(problem: Problem, spec: HardwareSpec, plans: Plans, tasks: Counts) -> Amounts:
+    """The time of all cores over what they have to do; the last tile of vectors may be a smaller task than others."""
+    extent, lanes, cores = problem.vector.extent, problem.lanes, spec.cores
+    smaller = np.where(extent % plans.width > 0, tasks // -(-extent // plans.width), 0)
+    share = -(-(extent % plans.width) // lanes) / -(-plans.width // lanes)
+    whole = tasks - smaller
+    all_work = whole + smaller * share
+    last = np.where(whole % cores == 0, -(-smaller // cores) * share, 1.0)
+    return cores * np.maximum(whole // cores + last, all_work / cores) / all_work
 
 
 def _spread(problem: Problem, loads: tuple[Load, ...]) -> int:

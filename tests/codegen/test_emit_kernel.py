@@ -253,3 +253,12 @@ def test_lanes_are_compared_with_any_number(op: str, dtype: DType) -> None:
         kernel, feeds = Kernel("k", (x,), (y,), body), {"x": np.arange(301).astype(dtype.numpy)}
         found = run_native(kernel, feeds, np.empty((10, 301), dtype.numpy))
         np.testing.assert_array_equal(found, run_interpreted(kernel, feeds))
+
+
+def test_blocks_of_a_transposition_may_end_in_another_row() -> None:
+    """Where an element goes is linear in the lane only for iterations that are written out."""
+    sketch = Sketch()
+    turned = sketch.op("Transpose", sketch.data(3 * LANES + 1, 6, LANES - 2), perm=(1, 2, 0))
+    graph = sketch.graph(sketch.op("Concat", turned, sketch.data(6, 2, 3 * LANES + 1), axis=1))
+    rng = np.random.default_rng(0)
+    check(graph, {value.name: random_data(value.type.static_shape, F32, rng) for value in graph.inputs})

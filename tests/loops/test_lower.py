@@ -13,7 +13,7 @@ from foretell.loops.cluster import STACK_BYTES
 from foretell.loops.nodes import Allocate, Block, For, Guard, Statement, identity
 from foretell.loops.verify import verify
 from tests.graph.build_graphs import Sketch, random_feeds, text
-from tests.loops.image_graphs import check_kernels
+from tests.loops.image_graphs import check_kernels, conv
 from tests.loops.kernels import kernel_of, kernels_of
 
 ROWS = Sym("n", 1)
@@ -289,3 +289,11 @@ def test_the_last_blocks_of_a_transposition_end_where_it_ends(rows: int, columns
     sketch = Sketch()
     graph = sketch.graph(sketch.op("Transpose", sketch.data(rows, columns), perm=(1, 0)))
     check_kernels(graph, random_feeds(graph), lanes=8)
+
+
+def test_short_rows_are_transposed_together_with_those_around_them() -> None:
+    """Rows of 7, which become the inside of longer ones: in blocks of 8 all the same, most of which end in the next."""
+    sketch = Sketch()
+    graph = sketch.graph(conv(sketch, sketch.data(1, 16, 7, 7), 16, 3, stride=2, pad=1))
+    first, *_ = check_kernels(graph, random_feeds(graph), lanes=8)
+    assert [loop.extent for loop in loops_of(first.body) if loop.kind == "unroll"] == [8, 8]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,17 @@ def test_tasks_are_blocks_where_tiles_do_not_divide_the_rows() -> None:
     assert block_points(problem, uneven).tolist() == tiled_rows(problem, uneven).tolist() == [100, 10, 20, 25, 50]
     assert task_count(problem, uneven).tolist() == [1, 10, 5, 4, 2]
     assert [uneven[number].block_loop for number in (0, 1)] == [None, problem.rows and problem.rows.name]
+
+
+def test_a_small_last_task_keeps_no_core_busy() -> None:
+    """196 in tiles of 64: three tasks and a small one, of which two cores finish the three in the time of two."""
+    problem = problem_of(matrix_product(24, 196, 30), ICELAKE)
+    assert problem is not None and problem.vector.extent == 196
+    plans = every_plan(problem, ICELAKE)
+    uneven = plans.take((plans.rows == 6) & np.isin(plans.width, (48, 64)) & (plans.sum_block == 0) & ~plans.copies)
+    terms = plan_terms(problem, replace(ICELAKE, cores=2), uneven)
+    assert uneven.width.tolist() == [48, 64] and task_count(problem, uneven).tolist() == [5, 4]
+    assert terms.idle.tolist() == pytest.approx([2 * (2 + 1 / 3) / (4 + 1 / 3), 2 * 2 / 3.25])
 
 
 def test_blocks_of_a_sum_do_not_bring_rows_nearer() -> None:
