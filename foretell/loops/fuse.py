@@ -19,6 +19,7 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.cluster import Cluster
 from foretell.loops.nodes import Done, distinct_loads, map_loads, substitute_scalar
+from foretell.loops.rows_in_place import rows_in_place
 from foretell.loops.stages import TensorStage
 
 MOST_TILES = 4096
@@ -48,6 +49,8 @@ class Fused:
     tiles: tuple[Axis, ...]
     members: tuple[Member, ...]
     between: tuple[Buffer, ...]
+    in_place: Mapping[Buffer, Buffer]
+    """Those that are stored in the place of another one."""
 
     @property
     def tile_count(self) -> int:
@@ -56,8 +59,9 @@ class Fused:
     @property
     def between_bytes(self) -> int:
         """What a thread keeps of the buffers between the nests."""
-        sizes = (prod(dim for dim in buffer.shape if isinstance(dim, int)) for buffer in self.between)
-        return sum(size * buffer.dtype.itemsize for size, buffer in zip(sizes, self.between, strict=True))
+        own = [buffer for buffer in self.between if buffer not in self.in_place]
+        sizes = (prod(dim for dim in buffer.shape if isinstance(dim, int)) for buffer in own)
+        return sum(size * buffer.dtype.itemsize for size, buffer in zip(sizes, own, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +119,11 @@ class Tiling:
 
     @property
     def between_bytes(self) -> int:
-        """What a tile needs of them."""
-        sizes = ((buffer, prod(each.extent for each in self.needs[buffer])) for buffer in self.between)
-        return sum(size * buffer.dtype.itemsize for buffer, size in sizes)
+        """What a tile needs of them, those in the place of others left out."""
+        between = self.between
+        replaced = rows_in_place([each.cluster for each in self.restricted[::-1]], between)
+        own = [b for b in between if b not in replaced or self.needs[b] != self.needs[replaced[b]]]
+        return sum(prod(each.extent for each in self.needs[b]) * b.dtype.itemsize for b in own)
 
 
 def try_tiling(last: Cluster, tile: Mapping[int, int]) -> Tiling | None:
@@ -155,7 +161,10 @@ def _fused(tiling: Tiling) -> Fused | None:
         taken.add(places[buffer].buffer.name)
     moved = [(_moved(each.cluster, places), each.condition) for each in restricted]
     members = tuple(Member(with_tiles_apart(cluster, tiling.tiles), condition) for cluster, condition in moved)
-    return Fused(tiling.tiles, members, tuple(place.buffer for place in places.values()))
+    replaced = rows_in_place([each.cluster for each in restricted], tiling.between)
+    alike = {new: old for new, old in replaced.items() if places[new].is_like(places[old])}
+    in_place = {places[new].buffer: places[old].buffer for new, old in alike.items()}
+    return Fused(tiling.tiles, members, tuple(place.buffer for place in places.values()), in_place)
 
 
 def is_static(cluster: Cluster) -> bool:
@@ -366,6 +375,9 @@ class _Place:
 
     buffer: Buffer
     starts: tuple[Dim, ...]
+
+    def is_like(self, other: _Place) -> bool:
+        return self.buffer.shape == other.buffer.shape and self.starts == other.starts
 
 
 def _try_place(

@@ -21,6 +21,8 @@ def join_nests(fused: Fused, nests: Sequence[Kernel]) -> Kernel:
     after:  kernel b(x) -> y { for tile parallel: t in stack;  A;  B }
     """
     near = {buffer.name: _flat(buffer) for buffer in fused.between}
+    for new, old in fused.in_place.items():
+        near[new.name] = near[old.name]
 
     def moved(buffer: Buffer, indices: Indices) -> tuple[Buffer, Indices]:
         if buffer.name not in near:
@@ -34,7 +36,7 @@ def join_nests(fused: Fused, nests: Sequence[Kernel]) -> Kernel:
         body = map_accesses(_serial(nest.body), moved)
         statements.append(body if member.condition is None else Guard(member.condition, body))
     inside: Statement = Block(tuple(statements))
-    for buffer in reversed(near.values()):
+    for buffer in reversed(dict.fromkeys(near.values())):
         inside = Allocate(buffer, inside)
     tiles, bindings = join_axes(fused.tiles)
     loop = For(tiles.sym, tiles.extent, "parallel", substitute_statement(inside, bindings))

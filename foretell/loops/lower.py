@@ -38,6 +38,7 @@ from foretell.loops.nodes import (
     substitute_statement,
 )
 from foretell.loops.plain_nests import flattened, with_own_buffers, without_single_iterations
+from foretell.loops.several_rows import several_rows
 from foretell.loops.split_chains import is_chain, split_chain
 from foretell.loops.stages import TensorStage, body_cost, is_sum_of_products
 
@@ -125,9 +126,9 @@ def _is_empty(stage: TensorStage) -> bool:
 def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Scheduler | None) -> Kernel:
     depth, (stages, locals_) = cluster.depth, _with_own_locals(cluster, kept)
     if any(len(stage.axes) > depth for stage in stages):
-        body: Statement = Block(tuple(_row_loops(stages, depth, lanes)))
-        body = _allocated(body, locals_)
-        return _kernel(stages, _outer_loops(stages[0].axes[:depth], body, _points(stages)))
+        loops = _row_loops(stages, depth, lanes)
+        axes, body = several_rows(stages[0].axes[:depth], stages, loops, locals_, lanes)
+        return _kernel(stages, _outer_loops(axes, body, _points(stages)))
     if schedule is not None and _has_one_sum(stages):
         scheduled = schedule(_plain_nest(stages, locals_))
         if scheduled is not None:

@@ -21,12 +21,15 @@ from foretell.loops.nodes import distinct_loads, scalar_symbols
 from foretell.partition.fingerprint import Fingerprint, fingerprint, run_key
 from foretell.partition.group_cost import GroupCost, GroupCosts
 from foretell.partition.nest_cost import NestCosts
+from foretell.search.near_memory import second_cache_bytes
 from foretell.target.hardware_spec import HardwareSpec
 
 LONGEST_RUN = 12
 """Clusters of a kernel, borders of padded tensors included."""
-BETWEEN_BYTES = 384 << 10
-"""The most that a thread keeps on its stack between the nests of a kernel."""
+BETWEEN_SHARE = 0.5
+"""The part of the second cache that may be taken by what a thread keeps between the nests of a kernel."""
+BETWEEN_BYTES = 1 << 20
+"""The most that it keeps on its stack, whatever the cache."""
 SIZES_TRIED = 3
 """Sizes of a tile that are looked at for each choice of axes, the greatest that fit."""
 THINNING = 0.6
@@ -172,8 +175,7 @@ class _Program:
             before = self._seconds_alone(first, last)
             if start < first or before - least < max(LEAST_GAIN * before, LEAST_SHARE * whole):
                 continue
-            cores = max(2, self.costs.nests.spec.cores)
-            choices = list(_choices(self.clusters[last], cores)) if choices is None else choices
+            choices = list(_choices(self.clusters[last], self.costs.nests.spec)) if choices is None else choices
             run = self.clusters[first : last + 1]
             found = [
                 (self._seconds(tiling, first, last), number, tile)
@@ -280,6 +282,8 @@ class _Sizes:
     axes: tuple[int, ...]
     sizes: Iterator[int]
     """Of the last axis, those not yet tried, the greatest first; the others are cut into single iterations."""
+    most_bytes: float
+    """What may be kept between the nests."""
     _fitting: list[tuple[dict[int, int], Tiling]] = field(default_factory=list)
     _length: int = 1
     """Clusters that they are extended to."""
@@ -288,34 +292,39 @@ class _Sizes:
         """For a run that ends with the same clusters as those before."""
         added = run[: len(run) - self._length]
         self._length = len(run)
-        extended = [(tile, _extended(tiling, added)) for tile, tiling in self._fitting]
+        extended = [(tile, self._extended(tiling, added)) for tile, tiling in self._fitting]
         self._fitting = [(tile, tiling) for tile, tiling in extended if tiling is not None]
         while len(self._fitting) < SIZES_TRIED and (size := next(self.sizes, None)) is not None:
             tile = {**dict.fromkeys(self.axes[:-1], 1), self.axes[-1]: size}
-            tiling = _extended(try_tiling(run[-1], tile), run[:-1])
+            tiling = self._extended(try_tiling(run[-1], tile), run[:-1])
             if tiling is not None:
                 self._fitting.append((tile, tiling))
         return self._fitting
 
+    def _extended(self, tiling: Tiling | None, clusters: Sequence[Cluster]) -> Tiling | None:
+        """A tiling with clusters before it, if it can have them and keeps little between them."""
+        for cluster in reversed(clusters):
+            tiling = None if tiling is None else tiling.with_cluster(cluster)
+            if tiling is None or tiling.between_bytes > self.most_bytes:
+                return None
+        return tiling
 
-def _extended(tiling: Tiling | None, clusters: Sequence[Cluster]) -> Tiling | None:
-    """A tiling with clusters before it, if it can have them and keeps little between them."""
-    for cluster in reversed(clusters):
-        tiling = None if tiling is None else tiling.with_cluster(cluster)
-        if tiling is None or tiling.between_bytes > BETWEEN_BYTES:
-            return None
-    return tiling
+
+def most_between(spec: HardwareSpec) -> float:
+    """Bytes that a thread may keep between the nests of a kernel."""
+    return min(BETWEEN_BYTES, BETWEEN_SHARE * second_cache_bytes(spec))
 
 
-def _choices(last: Cluster, cores: int) -> Iterator[_Sizes]:
+def _choices(last: Cluster, spec: HardwareSpec) -> Iterator[_Sizes]:
     """Each axis of a cluster, or each inside iterations of the first that have nothing in common."""
+    cores, most_bytes = max(2, spec.cores), most_between(spec)
     extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
     long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
     for number in long:
-        yield _Sizes((number,), iter(_sizes(extents[number], cores)))
+        yield _Sizes((number,), iter(_sizes(extents[number], cores)), most_bytes)
     for number in long[1:]:
         if _is_batch(last, long[0]):
-            yield _Sizes((long[0], number), iter(_sizes(extents[number], cores, extents[long[0]])))
+            yield _Sizes((long[0], number), iter(_sizes(extents[number], cores, extents[long[0]])), most_bytes)
 
 
 def _is_batch(cluster: Cluster, number: int) -> bool:

@@ -15,7 +15,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import Fused, is_static, try_fuse, try_tiling
 from foretell.loops.lower import read_across
-from foretell.partition.choose_groups import BETWEEN_BYTES, GroupChooser
+from foretell.partition.choose_groups import GroupChooser, most_between
 from foretell.partition.group_cost import GroupCosts
 from foretell.partition.nest_cost import NestCosts
 from foretell.target.hardware_spec import HardwareSpec
@@ -60,7 +60,7 @@ class Oracle:
             tiling = try_tiling(self.clusters[last], dict(tile))
             for cluster in reversed(self.clusters[first:last]):
                 tiling = None if tiling is None else tiling.with_cluster(cluster)
-            if tiling is None or tiling.between_bytes > BETWEEN_BYTES:
+            if tiling is None or tiling.between_bytes > most_between(self.costs.nests.spec):
                 continue
             members = [self.costs.member(each, tiling, last - each.place) for each in tiling.restricted]
             yield tile, self.costs.fused(tiling, members).seconds
