@@ -17,7 +17,7 @@ from foretell.loops.stages import TensorStage
 
 ROWS, LENGTH = 8, 5
 S, E, M, Y, X = (Buffer(n, F32, shape) for n, shape in zip("semyx", ((8, 5), (8, 5), (8,), (8,), (8, 5)), strict=True))
-I, J = Axis(Sym("i", 0, ROWS - 1), ROWS), Axis(Sym("j", 0, LENGTH - 1), LENGTH)
+ROW, COLUMN = Axis(Sym("i", 0, ROWS - 1), ROWS), Axis(Sym("j", 0, LENGTH - 1), LENGTH)
 
 
 def at(buffer: Buffer, *place: Dim) -> Load:
@@ -25,14 +25,14 @@ def at(buffer: Buffer, *place: Dim) -> Load:
 
 
 def stage(buffer: Buffer, axes: Sequence[Axis], body: Scalar, reduction: str | None = None) -> TensorStage:
-    reduced = (J,) if reduction else ()
+    reduced = (COLUMN,) if reduction else ()
     return TensorStage(buffer, tuple(axes), body, reduction, reduced, tuple(axis.sym for axis in axes), "")
 
 
-SCORE = Cluster((stage(S, (I, J), at(X, I.sym, J.sym)),), 2)
-HIGHEST = stage(M, (I,), at(S, I.sym, J.sym), "max")
-WEIGHT = stage(E, (I, J), Apply("sub", (at(S, I.sym, J.sym), at(M, I.sym))))
-TOTAL = Cluster((stage(Y, (I,), at(E, I.sym, J.sym), "sum"),), 1)
+SCORE = Cluster((stage(S, (ROW, COLUMN), at(X, ROW.sym, COLUMN.sym)),), 2)
+HIGHEST = stage(M, (ROW,), at(S, ROW.sym, COLUMN.sym), "max")
+WEIGHT = stage(E, (ROW, COLUMN), Apply("sub", (at(S, ROW.sym, COLUMN.sym), at(M, ROW.sym))))
+TOTAL = Cluster((stage(Y, (ROW,), at(E, ROW.sym, COLUMN.sym), "sum"),), 1)
 
 
 def found(*stages: TensorStage, others: Sequence[Cluster] = ()) -> dict[Buffer, Buffer]:
@@ -46,9 +46,9 @@ def test_a_softmax_replaces_its_scores() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(at(S, I.sym, LENGTH - 1 - J.sym), id="another element"),
-        pytest.param(Apply("add", (at(S, I.sym, J.sym), at(S, I.sym, 0))), id="its own and another element"),
-        pytest.param(at(S, ROWS - 1 - I.sym, J.sym), id="another row"),
+        pytest.param(at(S, ROW.sym, LENGTH - 1 - COLUMN.sym), id="another element"),
+        pytest.param(Apply("add", (at(S, ROW.sym, COLUMN.sym), at(S, ROW.sym, 0))), id="its own and another element"),
+        pytest.param(at(S, ROWS - 1 - ROW.sym, COLUMN.sym), id="another row"),
     ],
 )
 def test_other_places_are_read(body: Scalar) -> None:
@@ -57,10 +57,10 @@ def test_other_places_are_read(body: Scalar) -> None:
 
 def test_rows_are_read_elsewhere() -> None:
     z = Buffer("z", F32, (8,))
-    late = stage(z, (I,), at(S, I.sym, J.sym), "sum")
+    late = stage(z, (ROW,), at(S, ROW.sym, COLUMN.sym), "sum")
     assert found(HIGHEST, WEIGHT, late) == {}
     assert found(HIGHEST, WEIGHT, others=[Cluster((late,), 1)]) == {}
-    assert found(replace(HIGHEST, body=at(S, ROWS - 1 - I.sym, J.sym)), WEIGHT) == {}
+    assert found(replace(HIGHEST, body=at(S, ROWS - 1 - ROW.sym, COLUMN.sym)), WEIGHT) == {}
 
 
 def test_only_what_lies_between_nests_and_is_of_one_size() -> None:
@@ -72,7 +72,7 @@ def test_only_what_lies_between_nests_and_is_of_one_size() -> None:
 
 def test_points_have_no_rows() -> None:
     """They may be computed in blocks that overlap: twice from what they were made from, or from themselves."""
-    points = Cluster((stage(E, (I, J), at(S, I.sym, J.sym)),), 2)
+    points = Cluster((stage(E, (ROW, COLUMN), at(S, ROW.sym, COLUMN.sym)),), 2)
     assert rows_in_place([SCORE, points, TOTAL], {S, E}) == {}
 
 
