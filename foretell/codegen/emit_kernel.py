@@ -48,6 +48,7 @@ from foretell.ir.dtypes import I64 as _I64
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
 from foretell.loops.axes import access_stride
+from foretell.loops.interleave import PERIODS
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -329,9 +330,49 @@ class _LoopEmitter:
         """Stores in a row: what they compute in common is computed once, unless they read what they write."""
         outer, read = self.known, {load.source for load in distinct_loads(store.value for store in stores)}
         self.known = {} if all(store.buffer not in read for store in stores) else None
-        for store in stores:
-            self.store(store.buffer, store.indices, store.value)
+        place = self._try_interleaved(stores) if self.known is not None else None
+        if place is not None:
+            self._store_interleaved(stores, place)
+        else:
+            for store in stores:
+                self.store(store.buffer, store.indices, store.value)
         self.known = outer
+
+    def _try_interleaved(self, stores: Sequence[Store]) -> Dim | None:
+        """Where the first of several stores goes if its neighbours are those of the others, lane by lane."""
+        count, first = len(stores), stores[0]
+        if count not in PERIODS or self.lanes is None or self.lanes.count == 1 or first.buffer.scope == "register":
+            return None
+        places: list[Dim] = []
+        for store in stores:
+            plain = tuple(index for index in store.indices if isinstance(index, (int, expr.Expr)))
+            if store.buffer != first.buffer or len(plain) < len(store.indices):
+                return None
+            places.append(offset(store.buffer.shape, plain))
+        if any(place - places[0] != number for number, place in enumerate(places)):
+            return None
+        linear = self._linear(places[0])
+        return places[0] if linear is not None and linear[0].get(self.lanes.sym) == count else None
+
+    def _store_interleaved(self, stores: Sequence[Store], place: Dim) -> None:
+        assert self.lanes is not None
+        buffer, lanes, address = stores[0].buffer, self.lanes.count, self._place(place).base
+        emitted = [self._to_compute(self.value(store.value), store.value, buffer) for store in stores]
+        values = [self.scalar.splat(self.scalar.to_memory(each, buffer.dtype), lanes) for each in emitted]
+        outer, own = self.mask, self.lanes
+        if outer is not None:
+            self.mask = self._interleave([self.scalar.splat(outer, lanes)] * len(stores))
+        self.lanes = replace(own, filled=None)
+        self._store_run(buffer, address, self._interleave(values))
+        self.mask, self.lanes = outer, own
+
+    def _interleave(self, vectors: Sequence[ir.Value]) -> ir.Value:
+        """One lane of each in turn: of two, or of those with even numbers and those with odd ones."""
+        left, right = (
+            vectors if len(vectors) == 2 else (self._interleave(vectors[0::2]), self._interleave(vectors[1::2]))
+        )
+        lanes = lanes_of(left)
+        return self._shuffled(left, right, [half * lanes + lane for lane in range(lanes) for half in range(2)])
 
     def counted_loop(self, sym: Sym, begin: ir.Value, end: ir.Value, step: int, body: Callable[[], None]) -> None:
         """for sym = begin; sym < end; sym += step"""

@@ -19,6 +19,7 @@ from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Axis, Buffer, I
 from foretell.loops.axes import access_stride, collapse, join_axes, stride_along, vector_axis
 from foretell.loops.cluster import Cluster, cluster_stages
 from foretell.loops.fuse import Fused
+from foretell.loops.interleave import interleaved
 from foretell.loops.join_nests import join_nests
 from foretell.loops.nodes import (
     Accumulate,
@@ -358,7 +359,7 @@ def _point_nest(
     if best >= len(axes) or not axes:
         return _outer_loops(axes, _allocated(body, locals_), points)
     rest = tuple(axis for number, axis in enumerate(axes) if number != best)
-    inner = For(axes[best].sym, axes[best].extent, "vector", _allocated(body, locals_))
+    inner = interleaved(For(axes[best].sym, axes[best].extent, "vector", _allocated(body, locals_)))
     if rest:
         return _outer_loops(rest, inner, points)
     return _blocked(axes[best], _allocated(body, locals_), points)
