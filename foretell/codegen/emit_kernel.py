@@ -340,13 +340,14 @@ class _LoopEmitter:
 
     def _try_interleaved(self, stores: Sequence[Store]) -> Dim | None:
         """Where the first of several stores goes if its neighbours are those of the others, lane by lane."""
-        count, first = len(stores), stores[0]
-        if count not in PERIODS or self.lanes is None or self.lanes.count == 1 or first.buffer.scope == "register":
+        count = len(stores)
+        if count not in PERIODS or self.lanes is None or self.lanes.count == 1:
             return None
+        first = stores[0]
         places: list[Dim] = []
         for store in stores:
             plain = tuple(index for index in store.indices if isinstance(index, (int, expr.Expr)))
-            if store.buffer != first.buffer or len(plain) < len(store.indices):
+            if store.buffer != first.buffer or len(plain) < len(store.indices) or store.buffer.scope == "register":
                 return None
             places.append(offset(store.buffer.shape, plain))
         if any(place - places[0] != number for number, place in enumerate(places)):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Cast, Index, Load, Scalar, Select
-from foretell.loops.nodes import Block, For, Statement, Store, substitute_scalar
+from foretell.loops.nodes import Block, For, Store, substitute_scalar
 
 PERIODS = (2, 4)
 """How many vectors are interleaved at once."""
