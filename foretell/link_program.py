@@ -50,6 +50,8 @@ class Lowered:
     """Distinct sums of products, and how often each occurs."""
     decisions: tuple[Decision, ...]
     """Which clusters became one kernel, which did not, and why."""
+    drafts: Mapping[str, float]
+    """Seconds that kernels should take on one core, as was thought before there was code for them; by their names."""
 
 
 def lower_program(
@@ -71,7 +73,7 @@ def lower_program(
     )
     nests = tuple((nest, each.counts[name]) for each in (schedule, inside) for name, nest in each.nests.items())
     finished = [_finished(step, target) for step in steps]
-    return Lowered(finished, schedule.packed, nests, tuple(chooser.decisions))
+    return Lowered(finished, schedule.packed, nests, tuple(chooser.decisions), chooser.drafts)
 
 
 def _declined(_: Kernel) -> None:

@@ -33,14 +33,17 @@ class KernelTime:
     bytes_touched: float
     roofline_s: float
     """What the machine's peak and its bandwidth allow for, whatever the code."""
+    draft_s: float
+    """What was predicted without the code; the same as `seconds` where nothing was."""
 
     @property
     def low_s(self) -> float:
-        return self.seconds / UNCERTAIN
+        """The interval holds both predictions: where they differ much, neither is to be trusted."""
+        return min(self.seconds / UNCERTAIN, self.draft_s)
 
     @property
     def high_s(self) -> float:
-        return self.seconds * UNCERTAIN
+        return max(self.seconds * UNCERTAIN, self.draft_s)
 
     @property
     def binds(self) -> str:
@@ -58,9 +61,16 @@ class Surroundings:
 
 
 def kernel_time(
-    kernel: Kernel, target: Target, around: Surroundings, symbols: Mapping[Sym, int] | None = None
+    kernel: Kernel,
+    target: Target,
+    around: Surroundings,
+    symbols: Mapping[Sym, int] | None = None,
+    draft_s: float | None = None,
 ) -> KernelTime:
-    """Compile a kernel for the target, read its instructions, and add what it waits for."""
+    """Compile a kernel for the target, read its instructions, and add what it waits for.
+
+    `draft_s` is what it was thought to take on one core before there was code.
+    """
     spec, bound = target.spec, dict(symbols or {})
     threads = min(around.threads, spec.cores)
     waves = _waves(kernel, threads, bound)
@@ -79,7 +89,7 @@ def kernel_time(
         seconds += spec.barrier_cost_s
     arithmetic = _number(flops(kernel), bound)
     roofline = max(arithmetic / spec.peak_flops_per_s(cores=threads), terms[MEMORY])
-    return KernelTime(seconds, terms, arithmetic, touched, roofline)
+    return KernelTime(seconds, terms, arithmetic, touched, roofline, seconds if draft_s is None else draft_s * waves)
 
 
 def _waves(kernel: Kernel, threads: int, symbols: Mapping[Sym, int]) -> float:

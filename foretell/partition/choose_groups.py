@@ -7,10 +7,10 @@ the best division into runs is found by dynamic programming: it is exact for the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import itemgetter
 
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Buffer
@@ -60,6 +60,8 @@ class GroupChooser:
     spec: HardwareSpec
     constants: frozenset[str]
     decisions: list[Decision] = field(default_factory=list)
+    drafts: dict[str, float] = field(default_factory=dict)
+    """Seconds that each kernel should take on one core, by what it is called; not of those that share a name."""
 
     def __call__(self, clusters: Sequence[Cluster], kept: frozenset[Buffer]) -> list[Cluster | Fused]:
         """The clusters in order, those that are fused as one."""
@@ -69,6 +71,7 @@ class GroupChooser:
             looked_at |= program.grown(last)
         runs = program.divided(looked_at)
         self.decisions += program.decisions(runs, looked_at)
+        self.drafts |= program.drafts(runs, looked_at)
         groups: list[Cluster | Fused] = []
         for first, last in runs:
             fused = None if first == last else try_fuse(clusters[first : last + 1], looked_at[first, last].tile)
@@ -109,7 +112,11 @@ class _Tiled:
     """Tiles along axes of the last cluster of a run, and what the run takes so."""
 
     tile: Mapping[int, int]
-    seconds: float
+    cost: GroupCost
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +185,24 @@ class _Program:
             choices = list(_choices(self.clusters[last], self.costs.nests.spec)) if choices is None else choices
             run = self.clusters[first : last + 1]
             found = [
-                (self._seconds(tiling, first, last), number, tile)
+                (self._cost(tiling, first, last), number, tile)
                 for number, sizes in enumerate(choices)
                 for tile, tiling in sizes.fitting(run)
             ]
             if not found:
                 return
-            seconds, _, best = min(found, key=itemgetter(0))
-            near = {number for each, number, _ in found if each <= (1 + NEARLY) * seconds}
+            cost, _, best = min(found, key=lambda each: each[0].seconds)
+            near = {number for each, number, _ in found if each.seconds <= (1 + NEARLY) * cost.seconds}
             choices = [choices[number] for number in sorted(near)]
-            gains.append(before - seconds)
-            yield first - furthest, _Tiled(best, seconds)
+            gains.append(before - cost.seconds)
+            yield first - furthest, _Tiled(best, cost)
             if _has_ended(gains):
                 return
 
-    def _seconds(self, tiling: Tiling, first: int, last: int) -> float:
+    def _cost(self, tiling: Tiling, first: int, last: int) -> GroupCost:
         keys = {number: self._key(number) for number in range(first, last + 1)}
         costs = [self.costs.member(each, tiling, keys[last - each.place]) for each in tiling.restricted]
-        return self.costs.fused(tiling, costs).seconds
+        return self.costs.fused(tiling, costs)
 
     def _key(self, number: int) -> object:
         each = self.fingerprints[number]
@@ -218,6 +225,16 @@ class _Program:
 
     def _seconds_alone(self, first: int, last: int) -> float:
         return sum(cost.seconds for cost in self.alone[first : last + 1] if cost is not None)
+
+    def drafts(
+        self, runs: Sequence[tuple[int, int]], looked_at: Mapping[tuple[int, int], _Tiled]
+    ) -> Iterator[tuple[str, float]]:
+        """What kernels are called, and what they should take on one core; borders of a tensor share its name."""
+        names = Counter(self._name(last) for _, last in runs)
+        for first, last in runs:
+            cost = self.alone[first] if first == last else looked_at[first, last].cost
+            if cost is not None and names[self._name(last)] == 1:
+                yield self._name(last), cost.one_core_s
 
     def decisions(
         self, runs: Sequence[tuple[int, int]], looked_at: Mapping[tuple[int, int], _Tiled]

@@ -33,6 +33,8 @@ class GroupCost:
     seconds: float
     compute_s: float
     """What computing takes of it, whatever the caches do."""
+    one_core_s: float
+    """What it takes on one core alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class GroupCosts:
     def _mean(self, cycles: float, crossing: float, idle: float, compute: float) -> GroupCost:
         spec = self.nests.spec
         on_all = (cycles + crossing) * idle * spec.cycle_s + spec.cores * spec.barrier_cost_s
-        return GroupCost((cycles * spec.cycle_s + on_all) / 2, compute * spec.cycle_s)
+        one_core_s = cycles * spec.cycle_s
+        return GroupCost((one_core_s + on_all) / 2, compute * spec.cycle_s, one_core_s)
 
     def _nest(
         self, cost: NestCost, tiles: Sequence[Axis], near: frozenset[Buffer], kept_bytes: float

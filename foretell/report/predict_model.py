@@ -42,6 +42,7 @@ class KernelPrediction:
             "where": self.location,
             "count": self.count,
             "seconds": self.time.seconds,
+            "draft_s": self.time.draft_s,
             "low_s": self.time.low_s,
             "high_s": self.time.high_s,
             "terms_s": dict(self.time.terms),
@@ -68,7 +69,9 @@ class Prediction:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        return self.seconds / TOTAL_UNCERTAIN, self.seconds * TOTAL_UNCERTAIN
+        """It holds what was predicted without the code, too."""
+        draft_s = sum(kernel.count * kernel.time.draft_s for kernel in self.kernels)
+        return min(self.seconds / TOTAL_UNCERTAIN, draft_s), max(self.seconds * TOTAL_UNCERTAIN, draft_s)
 
     def to_json(self) -> dict[str, object]:
         low, high = self.interval_s
@@ -121,7 +124,8 @@ def predict_model(graph: Graph, lowered: Lowered, target: Target, threads: int) 
         for kernel in step.kernels:
             key = (str(canonical(kernel)), tuple(buffer.name in constants for buffer in kernel.reads))
             known = found.get(key)
-            time = kernel_time(kernel, target, around, _sizes(kernel)) if known is None else known.time
+            draft_s = lowered.drafts.get(kernel.name)
+            time = kernel_time(kernel, target, around, _sizes(kernel), draft_s) if known is None else known.time
             first = kernel if known is None else known
             places = (place,) if known is None else (*known.places, place)
             found[key] = KernelPrediction(first.name, first.location, time, len(places), places)

@@ -25,6 +25,7 @@ def test_every_kernel_has_a_time(model: str, target: str, capsys: pytest.Capture
     assert facts["seconds"] == pytest.approx(sum(kernel["count"] * kernel["seconds"] for kernel in facts["kernels"]))
     for kernel in facts["kernels"]:
         assert kernel["binds"] in kernel["terms_s"] and kernel["low_s"] < kernel["seconds"] < kernel["high_s"]
+        assert kernel["low_s"] <= kernel["draft_s"] <= kernel["high_s"]
 
 
 def test_the_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:

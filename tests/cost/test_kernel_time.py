@@ -29,6 +29,17 @@ def test_terms() -> None:
     assert time.roofline_s <= time.seconds
 
 
+def test_the_interval_holds_the_draft() -> None:
+    """Where the two predictions agree, it is as wide as ever."""
+    plain = kernel_time(product(), ICE_LAKE, ALONE)
+    assert plain.draft_s == plain.seconds
+    near, far = (kernel_time(product(), ICE_LAKE, ALONE, draft_s=part * plain.seconds) for part in (1.1, 3.0))
+    assert (near.low_s, near.high_s) == (plain.low_s, plain.high_s)
+    assert far.low_s == plain.low_s and far.high_s == far.draft_s == pytest.approx(3 * plain.seconds)
+    three = kernel_time(product(), ICE_LAKE, Surroundings(3), draft_s=plain.seconds)
+    assert three.draft_s == pytest.approx(plain.seconds * 3 / 8)
+
+
 def test_the_same_kernel_is_predicted_alike() -> None:
     assert kernel_time(product(), ICE_LAKE, ALONE) == kernel_time(product(), ICE_LAKE, ALONE)
 

@@ -81,6 +81,14 @@ def network(rows: int = 28, batch: int | Sym = 1) -> Graph:
     return sketch.graph(conv(sketch, y, 64, 1), y)
 
 
+def test_kernels_are_drafted_under_their_names() -> None:
+    """All but borders of a padded tensor, which are kernels of the same name."""
+    lowered = lower_program(network(), TARGET)
+    names = [kernel.name for step in lowered.steps if isinstance(step, NativeStep) for kernel in step.kernels]
+    assert set(lowered.drafts) == {name for name in names if names.count(name) == 1}
+    assert all(0 < seconds < 1e-2 for seconds in lowered.drafts.values())
+
+
 def choose(graph: Graph, spec: HardwareSpec = TARGET.spec) -> tuple[Sequence[Cluster], list[Cluster | Fused]]:
     """The clusters of a graph, and the groups that they form."""
     clusters, kept = clusters_of(graph, spec.vector_bytes // 4)

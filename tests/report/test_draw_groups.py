@@ -50,8 +50,8 @@ def hostile_picture(name: str) -> str:
         Kernel("last", (between,), (last,), Block(()), name),
     )
     decisions = (Decision((name, name), True, name, 2e-6, 1e-6), Decision((name, "last"), False, name))
-    lowered = Lowered([NativeStep(kernels)], {}, (), decisions)
-    time = KernelTime(1e-6, {"instructions": 1e-6}, 8.0, 64.0, 1e-6)
+    lowered = Lowered([NativeStep(kernels)], {}, (), decisions, {})
+    time = KernelTime(1e-6, {"instructions": 1e-6}, 8.0, 64.0, 1e-6, 1e-6)
     prediction = Prediction("", 1, (KernelPrediction(name, name, time, 2, (0, 1)),), ())
     return draw_groups(graph, lowered, prediction, COLOURS)
 
@@ -103,8 +103,8 @@ def test_parts_of_a_buffer_share_a_box() -> None:
     graph = sketch.graph(sketch.op("Add", sketch.data(8), sketch.data(8, name="z")))
     x, z, y = (Buffer(name, F32, (8,)) for name in ("x", "z", graph.outputs[0].name))
     border, part, other, late = (Kernel(y.name, reads, (y,), Block(())) for reads in ((), (x,), (z,), (x,)))
-    lowered = Lowered([NativeStep((border, part, other, late))], {}, (), ())
-    time = KernelTime(1e-6, {"memory": 1e-6}, 8.0, 64.0, 1e-6)
+    lowered = Lowered([NativeStep((border, part, other, late))], {}, (), (), {})
+    time = KernelTime(1e-6, {"memory": 1e-6}, 8.0, 64.0, 1e-6, 1e-6)
     prediction = Prediction("", 1, (KernelPrediction("", "", time, 4, (0, 1, 2, 3)),), ())
     kernels = [box for box in group_boxes(graph, lowered, prediction, 9).boxes if box.kind == "nest"]
     assert [(box.more, box.seconds) for box in kernels] == [(2, pytest.approx(3e-6)), (0, pytest.approx(1e-6))]

@@ -45,8 +45,8 @@ class Balanced(HTMLParser):
 
 
 def page() -> str:
-    time = KernelTime(2e-3, {"instructions": 2e-3, "cache 2": 1e-4, "cache 9": 1e-5}, 1e8, 1e6, 1e-3)
-    idle = KernelTime(1e-5, {"memory": 1e-5}, 0.0, 1e4, 0.0)
+    time = KernelTime(2e-3, {"instructions": 2e-3, "cache 2": 1e-4, "cache 9": 1e-5}, 1e8, 1e6, 1e-3, 2e-3)
+    idle = KernelTime(1e-5, {"memory": 1e-5}, 0.0, 1e4, 0.0, 1e-5)
     kernels = (KernelPrediction(HOSTILE, HOSTILE, time, 2), KernelPrediction("copy", "Transpose(t)", idle))
     rejected = (Rejected("tiles of 5 x 64", 1.1, "why"),)
     choice = Choice(HOSTILE, 1, 9, "tiles of 6 x 64", 1e-3, 5e-4, 2e-3, "computing", {}, rejected)
