@@ -334,7 +334,7 @@ def most_between(spec: HardwareSpec) -> float:
 
 def _choices(last: Cluster, spec: HardwareSpec) -> Iterator[_Sizes]:
     """Each axis of a cluster, or each inside iterations of the first that have nothing in common."""
-    cores, most_bytes = max(2, spec.cores), most_between(spec)
+    cores, most_bytes = spec.cores, most_between(spec)
     extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
     long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
     for number in long:
