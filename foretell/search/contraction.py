@@ -206,6 +206,8 @@ class TileLoads:
     """How far apart rows lie in memory."""
     window: Window | None = None
     """What neighbouring rows have in common, if the sum is so short that all of it is written out."""
+    packed: float = 0.0
+    """Of those for each vector, what constants count that are packed tile by tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +281,7 @@ def tile_loads(
     contraction: Contraction, rows: Loop | None, vector: Loop, constants: frozenset[str] = frozenset()
 ) -> TileLoads:
     """Counted for one step; rows of a constant lie side by side, because it is packed so."""
-    by_row = by_vector = by_both = 0.0
+    by_row = by_vector = by_both = packed = 0.0
     row_bytes = 0
     for load in contraction.loads:
         assert isinstance(load.source, Buffer)
@@ -288,11 +290,12 @@ def tile_loads(
         price = EVERY_SECOND if is_strided and not can_be_packed(load, vector.sym, constants) else 1.0
         by_both += price if on_row and on_lane else 0.0
         by_vector += price if on_lane and not on_row else 0.0
+        packed += on_lane and not on_row and can_be_packed(load, vector.sym, constants)
         by_row += on_row and not on_lane
         if rows is not None and on_row and not on_lane and not can_be_packed(load, rows.sym, constants):
             stride = stride_along(load.source, load.indices, rows.sym) or 0
             row_bytes = max(row_bytes, abs(stride) * load.source.dtype.itemsize)
-    return TileLoads(by_row, by_vector, by_both, row_bytes, _window(contraction, rows, vector))
+    return TileLoads(by_row, by_vector, by_both, row_bytes, _window(contraction, rows, vector), packed)
 
 
 def _window(contraction: Contraction, rows: Loop | None, vector: Loop) -> Window | None:

@@ -186,10 +186,22 @@ def _pieces(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts
 def _other_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, block: Counts) -> Amounts:
     """What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece."""
     size_bytes, width_bytes = problem.operands.other_bytes, plans.width * problem.contraction.bits // 8
-    is_near = size_bytes * block / problem.points <= KEPT_SHARE * second_cache_bytes(spec)
-    read_again = np.where(is_near, NEAR_PIECES, 1.0) * spec.caches[0].line_bytes / width_bytes
+    block_bytes = size_bytes * block / problem.points * _reach(problem, plans)
+    sizes = (spec.caches[0].size_bytes, second_cache_bytes(spec))
+    is_nearest, is_near = (block_bytes <= KEPT_SHARE * size for size in sizes)
+    part_again = np.where(is_nearest, 0.0, np.where(is_near, NEAR_PIECES, 1.0))
+    read_again = part_again * spec.caches[0].line_bytes / width_bytes
     in_pieces = np.where(plans.width < problem.vector.extent, 1.0 + read_again, 1.0)
     return cycles_from(spec, in_pieces * size_bytes, size_bytes * problem.batch)
+
+
+def _reach(problem: Problem, plans: Plans) -> Amounts:
+    """What a block reads over its share: windows reach into its neighbours."""
+    window = problem.loads.window
+    if window is None or not problem.others:
+        return np.ones(len(plans))
+    length = np.where(plans.block > 0, plans.block, problem.others[-1].extent)
+    return 1 + (window.points // window.length - 1) / length
 
 
 def task_count(problem: Problem, plans: Plans) -> Counts:

@@ -55,13 +55,15 @@ def tile_cycles(
     """Cycles that one step of the reduction takes at least.
 
     A whole vector may take longer to load than half of one, and an element for all of its lanes as long as a vector.
+    What is packed for tiles of odd widths lies across lines.
     """
     vectors = -(-width // lanes)
     computing = rows * vectors / spec.fma_ports
     if loads.window is not None:
         loading = _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle
         return overlapped(computing, loading, loss)
-    count = loads.by_row * rows + loads.by_vector * vectors + loads.by_both * rows * vectors
+    across = loads.packed * vectors * np.where(vectors > 1, 1 - np.gcd(width, lanes) / lanes, 0.0)
+    count = loads.by_row * rows + loads.by_vector * vectors + across + loads.by_both * rows * vectors
     per_cycle = np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
     return np.maximum(overlapped(computing, count / per_cycle, loss), float(spec.fma_latency_cycles))
 

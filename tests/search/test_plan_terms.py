@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.graph.nodes import Graph
+from foretell.link_program import lower_program
 from foretell.search.contraction import Problem
 from foretell.search.plan_terms import PlanTerms, plan_terms, task_count
 from foretell.search.plans import block_points, every_plan, tiled_rows
-from foretell.target.hardware_spec import Coefficients, HardwareSpec
+from foretell.target.hardware_spec import Coefficients, HardwareSpec, with_cores
+from foretell.target.resolve import Target
 from tests.graph.build_graphs import Sketch
+from tests.loops.image_graphs import conv
 from tests.search.test_schedule_contraction import ICELAKE, SPECS, find_problem, graphs, matrix_product, plain_nest
 
 
@@ -110,6 +113,22 @@ def test_blocks_of_a_sum_do_not_bring_rows_nearer() -> None:
     some = plans.take((plans.rows == 6) & (plans.width == 64) & (plans.block_rows == 256))
     whole, blocked = plan_terms(problem, ICELAKE, some).rows
     assert some.sum_block.tolist() == [0, 512] and whole == blocked
+
+
+def test_rows_of_windows_that_stay_nearest_are_read_once() -> None:
+    """A row of 58 channels and its two neighbours fit the first cache; all rows do not, nor do those of 116."""
+    for channels, is_nearest in ((58, True), (116, False)):
+        sketch, spec = Sketch(), with_cores(ICELAKE, 1)
+        image = sketch.op("Transpose", sketch.data(1, 30, 30, channels), perm=(0, 3, 1, 2))
+        image = conv(sketch, image, channels, 3, group=channels)
+        graph = sketch.graph(sketch.op("Transpose", image, perm=(0, 2, 3, 1)))
+        ((nest, _),) = lower_program(graph, Target(spec)).nests
+        problem = find_problem(nest.kernel, spec, nest.constants)
+        assert problem is not None and problem.loads.window is not None and problem.vector.extent == channels
+        plans = every_plan(problem, spec)
+        some = plans.take((plans.rows == 4) & (plans.width == 16) & (plans.sum_block == 0) & (plans.block < 2))
+        whole, by_row = plan_terms(problem, spec, some).others
+        assert (by_row < whole) == is_nearest
 
 
 def test_tasks_are_copies() -> None:

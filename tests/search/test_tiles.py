@@ -68,3 +68,11 @@ def test_what_was_read_last_is_nearest(size: float, between: float) -> None:
     rates = [np.inf, *(cache.bandwidth_bytes_per_cycle for cache in ICELAKE.caches[1:])]
     rates.append(ICELAKE.dram_core_bandwidth_bytes_per_s / ICELAKE.frequency_hz)
     assert cycles_from(ICELAKE, size, between) == pytest.approx(size / rates[level], rel=1e-9)
+
+
+def test_what_is_packed_for_odd_widths_lies_across_lines() -> None:
+    """58 elements fill four vectors as 64 do, and each of their rows begins elsewhere in a line."""
+    widths, rows = np.array([58, 64, 16, 10]), np.full(4, 5)
+    packed, plain = (tile_cycles(ICELAKE, rows, widths, 16, TileLoads(1, 1, 0, packed=count)) for count in (1, 0))
+    assert packed[0] > plain[0] == plain[1] == packed[1]
+    assert packed[2:].tolist() == plain[2:].tolist()
