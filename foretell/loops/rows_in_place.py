@@ -21,7 +21,8 @@ def rows_in_place(clusters: Sequence[Cluster], between: Set[Buffer]) -> dict[Buf
 
     before: m = max[j] s[i, j];  e[i, j] = exp(s[i, j] - m)      after: m = max[j] s[i, j];  s[i, j] = exp(s[i, j] - m)
 
-    Declines where another nest reads the old rows, or this one does so for another row or once the new one is begun.
+    Declines where another nest reads the old rows, or this one does so for another row or once the new one is begun:
+    rows that others of the nest are made into may be kept in its place before (`lower._rows_in_outputs`).
     """
     readers = Counter(buffer for cluster in clusters for buffer in _sources(cluster.loads))
     writers = Counter(stage.buffer for cluster in clusters for stage in cluster.stages)
@@ -47,7 +48,8 @@ def _is_read_before(old: Buffer, cluster: Cluster, number: int) -> bool:
     stage = cluster.stages[number]
     shared = frozenset(axis.sym for axis in stage.axes[: cluster.depth] if axis.extent != 1)
     rows = [place for place, index in enumerate(stage.place) if expr.symbols(index) & shared]
-    if stage.reduction is not None or len(rows) < len(shared):
+    inner = {other.buffer for other in cluster.stages if len(other.axes) > cluster.depth}
+    if stage.reduction is not None or len(rows) < len(shared) or inner & _sources(distinct_loads([stage.body])).keys():
         return False
     for other, each in enumerate(cluster.stages):
         for load in distinct_loads([each.body]):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from foretell.ir import expr
 from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import Axis, Buffer
-from foretell.loops.nodes import Allocate, Block, For, Statement, substitute_statement
+from foretell.loops.nodes import Block, For, Statement, substitute_statement
 from foretell.loops.plain_nests import Indices, map_accesses
 from foretell.loops.stages import TensorStage
 
@@ -32,14 +32,14 @@ def several_rows(
     loops: Sequence[Statement],
     locals_: Sequence[Buffer],
     lanes: int,
-) -> tuple[tuple[Axis, ...], Statement]:
-    """Outer axes and what is inside them, for loops that go through one row after the other.
+) -> tuple[tuple[Axis, ...], Statement, Sequence[Buffer]]:
+    """Outer axes, what is inside them, and the buffers kept there, for loops that go through one row after the other.
 
     Declines for rows that are long, few or of unknown length, and where one loop does all.
     """
     count = _rows_at_a_time(axes, stages, lanes) if len(loops) > 1 else 1
     if count == 1:
-        return axes, _allocated(Block(tuple(loops)), locals_)
+        return axes, Block(tuple(loops)), locals_
     *outer, row = axes
     blocks = Axis(Sym(f"{row.sym.name}.r", 0), expr.ceildiv(row.extent, count))
     inside = Sym(f"{row.sym.name}.s", 0, count - 1)
@@ -52,7 +52,7 @@ def several_rows(
     place = {row.sym: blocks.sym * count + inside}
     each = (substitute_statement(map_accesses(loop, moved), place) for loop in loops)
     body = Block(tuple(For(inside, extent, "serial", loop) for loop in each))
-    return (*outer, blocks), _allocated(body, list(own.values()))
+    return (*outer, blocks), body, list(own.values())
 
 
 def _rows_at_a_time(axes: tuple[Axis, ...], stages: Sequence[TensorStage], lanes: int) -> int:
@@ -68,9 +68,3 @@ def _rows_at_a_time(axes: tuple[Axis, ...], stages: Sequence[TensorStage], lanes
 
 def _own_axes(stage: TensorStage, depth: int) -> tuple[Axis, ...]:
     return (*stage.axes[depth:], *stage.reduction_axes)
-
-
-def _allocated(body: Statement, buffers: Sequence[Buffer]) -> Statement:
-    for buffer in reversed(buffers):
-        body = Allocate(buffer, body)
-    return body

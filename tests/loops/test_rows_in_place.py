@@ -14,6 +14,8 @@ from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import try_fuse, try_tiling
 from foretell.loops.rows_in_place import rows_in_place
 from foretell.loops.stages import TensorStage
+from tests.graph.build_graphs import Sketch
+from tests.loops.test_fuse import check_by_hand
 
 ROWS, LENGTH = 8, 5
 S, E, M, Y, X = (Buffer(n, F32, shape) for n, shape in zip("semyx", ((8, 5), (8, 5), (8,), (8,), (8, 5)), strict=True))
@@ -53,6 +55,20 @@ def test_a_softmax_replaces_its_scores() -> None:
 )
 def test_other_places_are_read(body: Scalar) -> None:
     assert found(HIGHEST, replace(WEIGHT, body=body)) == {}
+
+
+def test_rows_on_the_way_are_kept_in_the_new_ones() -> None:
+    """softmax(s) + s: exponentials are stored where the result will be, and s is read after that."""
+    z = Buffer("z", F32, (8, 5))
+    last = stage(z, (ROW, COLUMN), Apply("add", (at(E, ROW.sym, COLUMN.sym), at(S, ROW.sym, COLUMN.sym))))
+    assert rows_in_place([SCORE, Cluster((HIGHEST, WEIGHT, last), 1)], {S, z}) == {}
+
+
+def test_a_softmax_beside_its_scores_in_one_kernel() -> None:
+    sketch = Sketch()
+    scores = sketch.op("MatMul", sketch.data(8, 6), sketch.weights(6, 5))
+    both = sketch.op("Add", sketch.op("Softmax", scores, axis=1), scores)
+    check_by_hand(sketch.graph(sketch.op("MatMul", both, sketch.weights(5, 7))), {0: 4})
 
 
 def test_rows_are_read_elsewhere() -> None:
