@@ -56,10 +56,15 @@ class RandomGroups:
             for first in range(end - 1):
                 if may_fuse(clusters, first, end, kept):
                     for tile in [random_tile(last, self.random) for _ in range(3)]:
-                        fused = try_fuse(clusters[first:end], tile)
+                        fused = try_fuse(clusters[first:end], tile, self._steps(last, tile))
                         if fused is not None:
                             return first, fused
         return end - 1, last
+
+    def _steps(self, last: Cluster, tile: dict[int, int]) -> int:
+        number = max(tile)
+        count = int(str(last.stages[0].axes[number].extent)) // tile[number]
+        return self.random.choice([steps for steps in range(1, count + 1) if count % steps == 0])
 
 
 def random_tile(last: Cluster, random: Random) -> dict[int, int]:

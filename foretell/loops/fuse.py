@@ -4,8 +4,14 @@
     after:  for p < 7:  for i < 10: s[i] = A(8*p + i);     for i < 8: y[8*p + i] = B(s[i], s[i + 1], s[i + 2])
 
 What a tile needs follows from the indices of loads alone: a range of each axis, or all of an axis where no range can be
-told. Ranges of neighbouring tiles may overlap, and what is in both is computed twice. What lies between the nests lives
-on the stack of the thread that runs the tile, and is gone with it.
+told. What lies between the nests lives on the stack of the thread that runs the tile.
+
+Ranges of neighbouring tiles may overlap. What is in both is computed twice, unless one thread runs several tiles in
+turn: then it is moved to where the next tile looks for it, and only what is new is computed (`steps`).
+
+    for p < 2: for q < 4:  if q < 1:  for i < 10: s[i] = A(32*p + i)
+                           if q >= 1: for i < 2: s[i] = s[i + 8];     for i < 8: s[i + 2] = A(32*p + 8*q + i + 2)
+                           for i < 8: y[32*p + 8*q + i] = B(s[i], s[i + 1], s[i + 2])
 """
 
 from __future__ import annotations
@@ -19,19 +25,13 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.cluster import Cluster
 from foretell.loops.nodes import Done, distinct_loads, map_loads, substitute_scalar
+from foretell.loops.ranges import Range, new_rows, ranges_read, union, with_needs
 from foretell.loops.rows_in_place import rows_in_place
 from foretell.loops.stages import TensorStage
 
 MOST_TILES = 4096
 """Tiles of one axis whose ranges are looked at one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Indices `start` .. `start + extent - 1` of a dimension; where it starts depends on the tile."""
-
-    start: Dim
-    extent: int
+EACH, FIRST, LATER = "each", "first", "later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,20 @@ class Member:
 
     cluster: Cluster
     condition: Scalar | None
+    phase: str = EACH
+    """Whether it runs in each of the tiles that a thread runs in turn, in the first one, or in the later ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Rows of a buffer, indices of one of its dimensions, that the next tile finds elsewhere."""
+
+    buffer: Buffer
+    dimension: int
+    rows: Range
+    """As the next tile sees them."""
+    by: int
+    """They are so much further on in the tile before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,9 @@ class Fused:
     between: tuple[Buffer, ...]
     in_place: Mapping[Buffer, Buffer]
     """Those that are stored in the place of another one."""
+    steps: int = 1
+    """Tiles along the last axis that one thread runs in turn."""
+    moved: tuple[Moved, ...] = ()
 
     @property
     def tile_count(self) -> int:
@@ -78,6 +95,8 @@ class Restricted:
     """How many clusters come after it."""
     part: int | None = None
     """Which of the stages it is, if each of the cluster's is restricted in its own way."""
+    later: Restricted | None = None
+    """What is left of it in a tile if what the tile before has computed is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +108,8 @@ class Tiling:
     """In reverse order."""
     needs: Mapping[Buffer, tuple[Range, ...]]
     """What they read of each buffer."""
+    steps: int = 1
+    """Tiles along the last axis that one thread runs in turn."""
 
     def with_cluster(self, cluster: Cluster) -> Tiling | None:
         """With one more before them, all of whose results they read; None if they do not."""
@@ -99,16 +120,61 @@ class Tiling:
         for number, part in reversed(list(enumerate(parts))):
             if any(stage.buffer not in needs and _is_visible(stage, part) for stage in part.stages):
                 return None
-            place = self.restricted[-1].place + 1
-            added.append(
-                replace(_restrict(part.unified(), needs), place=place, part=number if len(parts) > 1 else None)
+            restricted = replace(
+                _restrict(part.unified(), needs),
+                place=self.restricted[-1].place + 1,
+                part=number if len(parts) > 1 else None,
             )
-            needs = _with_needs(needs, added[-1].reads)
-        return Tiling(self.tiles, tuple(added), needs)
+            added.append(replace(restricted, later=self._later(part.unified(), restricted, needs)))
+            needs = with_needs(needs, restricted.reads)
+        return replace(self, restricted=tuple(added), needs=needs)
+
+    def _later(
+        self, cluster: Cluster, restricted: Restricted, needs: Mapping[Buffer, tuple[Range, ...]]
+    ) -> Restricted | None:
+        """What is left of a cluster, all of whose results are in the tile before but for some new rows."""
+        filled = [buffer for buffer in cluster.buffers if buffer in needs]
+        if self.steps == 1 or len(filled) != 1:
+            return None
+        new = new_rows(needs[filled[0]], self.tiles[-1].sym)
+        if new is None:
+            return None
+        left = _restrict(cluster, {**needs, filled[0]: new.ranges})
+        return replace(left, place=restricted.place, part=restricted.part)
 
     @property
     def tile_count(self) -> int:
         return prod(int(axis.extent) for axis in self.tiles if isinstance(axis.extent, int))
+
+    @property
+    def moved(self) -> frozenset[Buffer]:
+        """Buffers of which a tile finds a part where the tile before has left it: all that fill them know how."""
+        if self.steps == 1:
+            return frozenset()
+        writers = [(stage.buffer, each.later) for each in self.restricted[1:] for stage in each.cluster.stages]
+        able = {buffer for buffer, later in writers if later is not None and buffer in self.needs}
+        return frozenset(able - {buffer for buffer, later in writers if later is None})
+
+    @property
+    def moved_bytes(self) -> int:
+        """What a tile finds of them."""
+        total = 0
+        for buffer in self.moved:
+            new = new_rows(self.needs[buffer], self.tiles[-1].sym)
+            assert new is not None
+            points, fresh = (prod(each.extent for each in ranges) for ranges in (self.needs[buffer], new.ranges))
+            total += (points - fresh) * buffer.dtype.itemsize
+        return total
+
+    def runs(self) -> Iterator[tuple[Restricted, str]]:
+        """The clusters in order, and in which of the tiles that a thread runs in turn they run."""
+        moved = self.moved
+        for each in self.restricted[::-1]:
+            if each.later is not None and each.cluster.buffers & moved:
+                yield each, FIRST
+                yield each.later, LATER
+            else:
+                yield each, EACH
 
     @property
     def between(self) -> frozenset[Buffer]:
@@ -120,36 +186,44 @@ class Tiling:
     @property
     def between_bytes(self) -> int:
         """What a tile needs of them, those in the place of others left out."""
-        between = self.between
-        replaced = rows_in_place([each.cluster for each in self.restricted[::-1]], between)
-        own = [b for b in between if b not in replaced or self.needs[b] != self.needs[replaced[b]]]
+        replaced = self.replaced
+        own = [b for b in self.between if b not in replaced or self.needs[b] != self.needs[replaced[b]]]
         return sum(prod(each.extent for each in self.needs[b]) * b.dtype.itemsize for b in own)
 
+    @property
+    def replaced(self) -> dict[Buffer, Buffer]:
+        """Buffers whose rows may take the place of another one's: of those that no tile finds rows of."""
+        return rows_in_place([each.cluster for each in self.restricted[::-1]], self.between - self.moved)
 
-def try_tiling(last: Cluster, tile: Mapping[int, int]) -> Tiling | None:
-    """Tiles that take `tile[k]` of axis k of a cluster; None unless they divide it."""
+
+def try_tiling(last: Cluster, tile: Mapping[int, int], steps: int = 1) -> Tiling | None:
+    """Tiles that take `tile[k]` of axis k of a cluster; None unless they divide it.
+
+    So many of them along the last axis are run by one thread in turn, if what one has computed helps the next.
+    """
     whole = last.unified()
     tiles, bindings = _tiles(whole, tile)
-    if not tiles:
+    if not tiles or tiles[-1].extent % steps != 0:
         return None
     cluster = _substituted(whole, bindings)
     restricted = Restricted(cluster, None, _extents(whole, bindings), ranges_read(cluster))
-    return Tiling(tuple(tiles), (restricted,), restricted.reads)
+    return Tiling(tuple(tiles), (restricted,), restricted.reads, steps)
 
 
-def try_fuse(clusters: Sequence[Cluster], tile: Mapping[int, int]) -> Fused | None:
+def try_fuse(clusters: Sequence[Cluster], tile: Mapping[int, int], steps: int = 1) -> Fused | None:
     """The clusters as one kernel whose tiles take `tile[k]` of the last one's axis k; None if that cannot be done.
 
     All sizes must be numbers; what all but the last cluster fill must be filled by none besides, and read by none.
     """
-    tiling = try_tiling(clusters[-1], tile)
+    tiling = try_tiling(clusters[-1], tile, steps)
     for cluster in reversed(clusters[:-1]):
         tiling = None if tiling is None else tiling.with_cluster(cluster)
     return None if tiling is None else _fused(tiling)
 
 
 def _fused(tiling: Tiling) -> Fused | None:
-    restricted = tiling.restricted[::-1]
+    runs = list(tiling.runs())
+    restricted = [each for each, _ in runs]
     places: dict[Buffer, _Place] = {}
     taken = {buffer.name for buffer in tiling.needs}
     taken |= {stage.buffer.name for each in restricted for stage in each.cluster.stages}
@@ -159,12 +233,24 @@ def _fused(tiling: Tiling) -> Fused | None:
             return None
         places[buffer] = replace(place, buffer=_renamed(place.buffer, taken))
         taken.add(places[buffer].buffer.name)
-    moved = [(_moved(each.cluster, places), each.condition) for each in restricted]
-    members = tuple(Member(with_tiles_apart(cluster, tiling.tiles), condition) for cluster, condition in moved)
-    replaced = rows_in_place([each.cluster for each in restricted], tiling.between)
-    alike = {new: old for new, old in replaced.items() if places[new].is_like(places[old])}
+    members = tuple(
+        Member(with_tiles_apart(_moved(each.cluster, places), tiling.tiles), each.condition, phase)
+        for each, phase in runs
+    )
+    alike = {new: old for new, old in tiling.replaced.items() if places[new].is_like(places[old])}
     in_place = {places[new].buffer: places[old].buffer for new, old in alike.items()}
-    return Fused(tiling.tiles, members, tuple(place.buffer for place in places.values()), in_place)
+    moved = tuple(_rows_moved(buffer, places[buffer], tiling) for buffer in places if buffer in tiling.moved)
+    between = tuple(place.buffer for place in places.values())
+    return Fused(tiling.tiles, members, between, in_place, tiling.steps if moved else 1, moved)
+
+
+def _rows_moved(buffer: Buffer, place: _Place, tiling: Tiling) -> Moved:
+    """What is left of a buffer's part for the next tile."""
+    ranges, sym = tiling.needs[buffer], tiling.tiles[-1].sym
+    new = new_rows(ranges, sym)
+    assert new is not None
+    first = ranges[new.dimension].start - place.starts[new.dimension]
+    return Moved(place.buffer, new.dimension, Range(first, ranges[new.dimension].extent - new.count), new.count)
 
 
 def is_static(cluster: Cluster) -> bool:
@@ -220,77 +306,6 @@ def _is_visible(stage: TensorStage, cluster: Cluster) -> bool:
     return all(load.source != stage.buffer for load in distinct_loads(others))
 
 
-# --- what is needed --------------------------------------------------------------------------------------------
-
-
-def _with_needs(
-    needs: Mapping[Buffer, tuple[Range, ...]], reads: Mapping[Buffer, tuple[Range, ...]]
-) -> dict[Buffer, tuple[Range, ...]]:
-    """What is needed of each buffer, besides what is needed already."""
-    found = dict(needs)
-    for buffer, ranges in reads.items():
-        known = found.get(buffer)
-        found[buffer] = ranges if known is None else _union_of(known, ranges, buffer)
-    return found
-
-
-def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
-    """What one run of a cluster reads of each buffer that it does not fill, at most: a range of each dimension."""
-    places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
-    for load in cluster.loads:
-        assert isinstance(load.source, Buffer)
-        if load.source not in cluster.buffers:
-            places.setdefault(load.source, []).append(load.indices)
-    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
-    return {buffer: _covering(buffer, indices, own) for buffer, indices in places.items()}
-
-
-def _covering(buffer: Buffer, places: Sequence[tuple[Dim | Scalar, ...]], own: frozenset[Sym]) -> tuple[Range, ...]:
-    """The range of each dimension that many accesses to a buffer lie in."""
-    found: list[Range] = []
-    for number, dim in enumerate(buffer.shape):
-        indices = dict.fromkeys(indices[number] for indices in places)
-        first, *others = dict.fromkeys(_range(index, dim, own) for index in indices)
-        for other in others:
-            first = _union(first, other, dim)
-        found.append(first)
-    return tuple(found)
-
-
-def ranges_written(stage: TensorStage) -> tuple[Range, ...]:
-    """What one run of a stage fills of its buffer."""
-    return _covering(stage.buffer, [stage.place], frozenset(axis.sym for axis in stage.axes))
-
-
-def _union_of(left: tuple[Range, ...], right: tuple[Range, ...], buffer: Buffer) -> tuple[Range, ...]:
-    return tuple(_union(*pair) for pair in zip(left, right, buffer.shape, strict=True))
-
-
-def _range(index: Dim | Scalar, dim: Dim, own: frozenset[Sym]) -> Range:
-    """The indices that the loops of a stage go through; all of the dimension where no range can be told."""
-    assert isinstance(dim, int)
-    whole = Range(0, dim)
-    if not isinstance(index, (int, expr.Expr)):
-        return whole
-    start, inside = expr.split(index, own)
-    if expr.symbols(start) & own or expr.symbols(inside) - own:
-        return whole
-    low, high = expr.bounds(inside)
-    if low is None or high is None or high - low + 1 >= dim:
-        return whole
-    return Range(start + low, high - low + 1)
-
-
-def _union(left: Range, right: Range, dim: Dim) -> Range:
-    assert isinstance(dim, int)
-    apart = right.start - left.start
-    if not isinstance(apart, int):
-        return Range(0, dim)
-    start = left.start if apart >= 0 else right.start
-    extent = max(left.extent, apart + right.extent) if apart >= 0 else max(right.extent, left.extent - apart)
-    return Range(start, extent) if extent < dim else Range(0, dim)
-
-
 # --- what is computed ------------------------------------------------------------------------------------------
 
 
@@ -337,7 +352,7 @@ def _needed(axis: Axis, cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ..
             if not isinstance(shift, int) or not isinstance(axis.extent, int):
                 return None
             moved = Range(needed.start - shift, needed.extent)
-            found = moved if found is None else _union(found, moved, 1 << 62)
+            found = moved if found is None else union(found, moved, 1 << 62)
             if found.extent >= 1 << 62:
                 return None
     return found

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import prod
 
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Buffer
@@ -74,7 +75,8 @@ class GroupChooser:
         self.drafts |= program.drafts(runs, looked_at)
         groups: list[Cluster | Fused] = []
         for first, last in runs:
-            fused = None if first == last else try_fuse(clusters[first : last + 1], looked_at[first, last].tile)
+            tiled = None if first == last else looked_at[first, last]
+            fused = None if tiled is None else try_fuse(clusters[first : last + 1], tiled.tile, tiled.steps)
             groups += clusters[first : last + 1] if fused is None else [fused]
         return groups
 
@@ -112,6 +114,8 @@ class _Tiled:
     """Tiles along axes of the last cluster of a run, and what the run takes so."""
 
     tile: Mapping[int, int]
+    steps: int
+    """Tiles that a thread runs in turn."""
     cost: GroupCost
 
     @property
@@ -185,29 +189,32 @@ class _Program:
             choices = list(_choices(self.clusters[last], self.costs.nests.spec)) if choices is None else choices
             run = self.clusters[first : last + 1]
             found = [
-                (self._cost(tiling, first, last), number, tile)
+                (self._tiled(tile, tiling, last), number)
                 for number, sizes in enumerate(choices)
                 for tile, tiling in sizes.fitting(run)
             ]
             if not found:
                 return
-            cost, _, best = min(found, key=lambda each: each[0].seconds)
-            near = {number for each, number, _ in found if each.seconds <= (1 + NEARLY) * cost.seconds}
+            best = min((tiled for tiled, _ in found), key=lambda each: each.seconds)
+            near = {number for each, number in found if each.seconds <= (1 + NEARLY) * best.seconds}
             choices = [choices[number] for number in sorted(near)]
-            gains.append(before - cost.seconds)
-            yield first - furthest, _Tiled(best, cost)
+            gains.append(before - best.seconds)
+            yield first - furthest, best
             if _has_ended(gains):
                 return
 
-    def _cost(self, tiling: Tiling, first: int, last: int) -> GroupCost:
-        keys = {number: self._key(number) for number in range(first, last + 1)}
-        costs = [self.costs.member(each, tiling, keys[last - each.place]) for each in tiling.restricted]
-        return self.costs.fused(tiling, costs)
+    def _tiled(self, tile: Mapping[int, int], tiling: Tiling, last: int) -> _Tiled:
+        """Tiles by themselves, or several in turn where the next finds what one has computed: what takes less."""
 
-    def _key(self, number: int) -> object:
-        each = self.fingerprints[number]
-        assert each is not None
-        return run_key([each], self.classes)
+        def key(place: int) -> object:
+            each = self.fingerprints[last - place]
+            assert each is not None
+            return run_key([each], self.classes)
+
+        alone = _Tiled(tile, 1, self.costs.fused(replace(tiling, steps=1), key))
+        if not tiling.moved:
+            return alone
+        return min(_Tiled(tile, tiling.steps, self.costs.fused(tiling, key)), alone, key=lambda each: each.seconds)
 
     def _compute(self, number: int) -> float:
         alone = self.alone[number]
@@ -301,6 +308,7 @@ class _Sizes:
     """Of the last axis, those not yet tried, the greatest first; the others are cut into single iterations."""
     most_bytes: float
     """What may be kept between the nests."""
+    cores: int
     _fitting: list[tuple[dict[int, int], Tiling]] = field(default_factory=list)
     _length: int = 1
     """Clusters that they are extended to."""
@@ -313,7 +321,7 @@ class _Sizes:
         self._fitting = [(tile, tiling) for tile, tiling in extended if tiling is not None]
         while len(self._fitting) < SIZES_TRIED and (size := next(self.sizes, None)) is not None:
             tile = {**dict.fromkeys(self.axes[:-1], 1), self.axes[-1]: size}
-            tiling = self._extended(try_tiling(run[-1], tile), run[:-1])
+            tiling = self._extended(try_tiling(run[-1], tile, steps_in_turn(run[-1], tile, self.cores)), run[:-1])
             if tiling is not None:
                 self._fitting.append((tile, tiling))
         return self._fitting
@@ -338,10 +346,18 @@ def _choices(last: Cluster, spec: HardwareSpec) -> Iterator[_Sizes]:
     extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
     long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
     for number in long:
-        yield _Sizes((number,), iter(_sizes(extents[number], cores)), most_bytes)
+        yield _Sizes((number,), iter(_sizes(extents[number], cores)), most_bytes, cores)
     for number in long[1:]:
         if _is_batch(last, long[0]):
-            yield _Sizes((long[0], number), iter(_sizes(extents[number], cores, extents[long[0]])), most_bytes)
+            yield _Sizes((long[0], number), iter(_sizes(extents[number], cores, extents[long[0]])), most_bytes, cores)
+
+
+def steps_in_turn(last: Cluster, tile: Mapping[int, int], cores: int) -> int:
+    """Tiles along the last axis that a thread may run in turn: the most that divide them and leave no core idle."""
+    extents = [last.stages[0].axes[number].extent for number in tile]
+    counts = [extent // size for extent, size in zip(extents, tile.values(), strict=True) if isinstance(extent, int)]
+    tasks = min(cores, prod(counts))
+    return max(n for n in range(1, counts[-1] + 1) if counts[-1] % n == 0 and prod(counts) // n >= tasks)
 
 
 def _is_batch(cluster: Cluster, number: int) -> bool:

@@ -7,13 +7,14 @@ for each tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from foretell.ir.tensor_expr import Axis, Buffer
 from foretell.loops.cluster import Cluster
-from foretell.loops.fuse import Restricted, Tiling, ranges_read
+from foretell.loops.fuse import EACH, FIRST, LATER, Restricted, Tiling
+from foretell.loops.ranges import ranges_read
 from foretell.partition.nest_cost import NestCost, NestCosts, Operand
 from foretell.search.near_memory import LATER_SHARE, cycles_from, second_cache_bytes
 
@@ -50,21 +51,30 @@ class GroupCosts:
         cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, None, ()))
         return self._mean(*self._nest(cost, (), frozenset(), 0.0), 1.0, cost.compute)
 
-    def fused(self, tiling: Tiling, costs: Sequence[NestCost]) -> GroupCost:
-        """Nests that run in turn for each tile."""
-        near = tiling.between
-        constants = (o for cost in costs for o in cost.reads if o.buffer.name in self.nests.constants)
+    def fused(self, tiling: Tiling, key: Callable[[int], object]) -> GroupCost:
+        """Nests that run in turn for each tile; the key tells clusters apart by how many come after them."""
+        runs = [(self._member(each, tiling, key(each.place)), phase) for each, phase in tiling.runs()]
+        near, later = tiling.between, 1 - 1 / tiling.steps if tiling.moved else 0.0
+        shares = {EACH: 1.0, FIRST: 1 - later, LATER: later}
+        constants = (o for cost, phase in runs if phase != LATER for o in cost.reads if self._is_constant(o))
         kept_bytes = tiling.between_bytes + sum(operand.size_bytes for operand in constants)
-        cycles = [self._nest(cost, tiling.tiles, near, kept_bytes) for cost in costs]
-        tiles, cores = tiling.tile_count, self.nests.spec.cores
-        idle = cores * -(-tiles // cores) / tiles
-        compute = tiles * sum(cost.compute for cost in costs)
-        return self._mean(sum(own for own, _ in cycles), sum(crossing for _, crossing in cycles), idle, compute)
+        cycles = crossing = compute = 0.0
+        for cost, phase in runs:
+            own, waiting = self._nest(cost, tiling.tiles, near, kept_bytes)
+            cycles += shares[phase] * own
+            crossing += shares[phase] * waiting
+            compute += shares[phase] * tiling.tile_count * cost.compute
+        cycles += later * tiling.tile_count * 2 * self._far(tiling.moved_bytes, kept_bytes)
+        tasks, cores = tiling.tile_count / (tiling.steps if tiling.moved else 1), self.nests.spec.cores
+        return self._mean(cycles, crossing, cores * -(-tasks // cores) / tasks, compute)
 
-    def member(self, restricted: Restricted, tiling: Tiling, key: object) -> NestCost:
+    def _member(self, restricted: Restricted, tiling: Tiling, key: object) -> NestCost:
         """One nest for one tile."""
         whole = (key, restricted.part, restricted.extents)
         return self.nests.of(restricted.cluster, restricted.reads, self.visible, whole, tiling.tiles)
+
+    def _is_constant(self, operand: Operand) -> bool:
+        return operand.buffer.name in self.nests.constants
 
     def _mean(self, cycles: float, crossing: float, idle: float, compute: float) -> GroupCost:
         spec = self.nests.spec

@@ -16,9 +16,10 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Const, Index, Load, Scalar, Select
 from foretell.loops.axes import vector_cost
 from foretell.loops.cluster import Cluster
-from foretell.loops.fuse import Range, ranges_written, with_tiles_apart
+from foretell.loops.fuse import with_tiles_apart
 from foretell.loops.lower import try_plain_nest
 from foretell.loops.nodes import Kernel, at_origin
+from foretell.loops.ranges import Range, ranges_written
 from foretell.loops.stages import OPERATION_COSTS
 from foretell.search.schedule_contraction import best_terms
 from foretell.search.tiles import OVERLAP_LOSS

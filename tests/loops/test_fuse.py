@@ -15,11 +15,13 @@ from foretell.graph.nodes import Graph, Value
 from foretell.ir.dtypes import F32, I64
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Const, Load, Scalar
+from foretell.loops.analysis import flops
 from foretell.loops.cluster import Cluster
-from foretell.loops.fuse import Fused, Range, Tiling, is_static, try_fuse, try_tiling
+from foretell.loops.fuse import Fused, Tiling, is_static, try_fuse, try_tiling
 from foretell.loops.interpret import interpret
 from foretell.loops.lower import Fusion, lower
 from foretell.loops.nodes import Kernel
+from foretell.loops.ranges import Range
 from foretell.loops.stages import TensorStage
 from foretell.loops.verify import verify
 from tests.fusing import NoGroups, RandomGroups, interpreted, kernels_with
@@ -65,10 +67,14 @@ def tiling_of(cluster: Cluster, size: int) -> Tiling:
     return tiling
 
 
-def fused_of(clusters: Sequence[Cluster], size: int) -> Fused:
-    fused = try_fuse(clusters, {0: size})
+def fused_of(clusters: Sequence[Cluster], size: int, steps: int = 1) -> Fused:
+    fused = try_fuse(clusters, {0: size}, steps)
     assert fused is not None
     return fused
+
+
+def divisors(count: int) -> list[int]:
+    return [number for number in range(1, count + 1) if count % number == 0]
 
 
 def kernels_of(clusters: Sequence[Cluster], groups: Sequence[Cluster | Fused]) -> list[Kernel]:
@@ -82,12 +88,18 @@ def kernels_of(clusters: Sequence[Cluster], groups: Sequence[Cluster | Fused]) -
 
 
 def check_clusters(clusters: Sequence[Cluster], size: int) -> Kernel:
-    """The fused kernel of clusters that read x and fill y, with the results of the nests one by one."""
+    """The fused kernel of clusters that read x and fill y, with the results of the nests one by one.
+
+    That holds as well if any number of tiles is run in turn.
+    """
     data = {"x": np.random.default_rng(1).standard_normal(24).astype(np.float32)}
-    (kernel,) = kernels_of(clusters, [fused_of(clusters, size)])
-    expected, found = (interpret(some, data, {})["y"] for some in (kernels_of(clusters, clusters), [kernel]))
+    expected = interpret(kernels_of(clusters, clusters), data, {})["y"]
     assert np.isnan(expected).sum() == expected.size - int(str(clusters[-1].stages[0].axes[0].extent))
-    np.testing.assert_array_equal(found, expected)
+    alone = fused_of(clusters, size)
+    for steps in divisors(alone.tile_count):
+        in_turn = kernels_of(clusters, [fused_of(clusters, size, steps)])
+        np.testing.assert_array_equal(interpret(in_turn, data, {})["y"], expected)
+    (kernel,) = kernels_of(clusters, [alone])
     return kernel
 
 
@@ -257,6 +269,71 @@ GOLDEN = """
 """
 
 
+# --- tiles in turn ---------------------------------------------------------------------------------------------
+
+
+def test_golden_in_turn() -> None:
+    clusters = [points(T, 24, lambda i: Apply("exp", (load(X, i),))), window(Y, T, 20, 5)]
+    (kernel,) = kernels_of(clusters, [fused_of(clusters, 5, 2)])
+    assert str(kernel) == text(IN_TURN)
+
+
+IN_TURN = """
+    kernel y(%x: f32[24]) -> %y: f32[24] {
+      for tile0.turns < 2 parallel:
+        %t.near: f32[9] in stack
+        for turn < 2 serial:
+          if lt(index(turn), index(1)):
+            for i.t0 < 9 vector:
+              %t.near[i.t0] = exp(%x[i.t0 + 10*tile0.turns + 5*turn])
+          if ge(index(turn), index(1)):
+            for element < 4 vector:
+              %t.near[element] = %t.near[element + 5]
+            for i.t0 < 5 vector:
+              %t.near[i.t0 + 4] = exp(%x[i.t0 + 10*tile0.turns + 5*turn + 4])
+          for i.y < 5 serial:
+            %y.acc: f32[] in register
+            %y.acc[] = 0:f32
+            for k.y < 5 vector:
+              %y.acc[] sum= %t.near[i.y + k.y]
+            %y[i.y + 10*tile0.turns + 5*turn] = %y.acc[]
+    }
+"""
+
+
+def test_nothing_is_computed_twice_in_turn() -> None:
+    """A chain of windows: each nest computes as many elements as it does alone, but for the ends of its range."""
+    chain = [window(T, X, 22, 3), window(U, T, 20, 3), window(Y, U, 18, 3)]
+    check_clusters(chain, 6)
+    by_themselves, in_turn = (kernels_of(chain, [fused_of(chain, 6, steps)]) for steps in (1, 3))
+    assert flops(kernels_of(chain, chain)[0]) == 3 * 22 * 1
+    assert flops(by_themselves[0]) == 3 * (3 * 10 + 3 * 8 + 3 * 6)
+    assert flops(in_turn[0]) == 3 * (22 + 20 + 18)
+
+
+def test_tiles_that_share_nothing_are_not_run_in_turn() -> None:
+    assert fused_of([points(T, 24, twice(X)), points(Y, 24, twice(T))], 4, 3).steps == 1
+    assert fused_of([points(T, 24, twice(X)), window(Y, T, 12, 2, 2)], 4, 3).steps == 1
+
+
+def test_rows_that_are_read_backwards_are_computed_again() -> None:
+    back = points(Y, 20, lambda i: add(load(T, 23 - i), load(T, 20 - i)))
+    assert fused_of([points(T, 24, twice(X)), back], 5, 4).steps == 1
+    check_clusters([points(T, 24, twice(X)), back], 5)
+
+
+def test_rows_of_images_in_turn() -> None:
+    sketch = Sketch()
+    y = sketch.op("Relu", conv(sketch, sketch.data(2, 3, 12, 6), 2, 3))
+    graph = sketch.graph(conv(sketch, y, 2, 3))
+    for size, steps in [(1, 8), (2, 4), (2, 2), (4, 2)]:
+        check_by_hand(graph, {0: 1, 2: size}, steps)
+        check_by_hand(graph, {2: size}, steps)
+
+
+# --- names -----------------------------------------------------------------------------------------------------
+
+
 def test_names_that_are_taken() -> None:
     """A model may call its tensors what we would call ours."""
     sketch = Sketch()
@@ -265,11 +342,11 @@ def test_names_that_are_taken() -> None:
     check_by_hand(sketch.graph(sketch.op("Add", conv(sketch, y, 2, 1), near)), {2: 1})
 
 
-def check_by_hand(graph: Graph, tile: dict[int, int]) -> None:
+def check_by_hand(graph: Graph, tile: dict[int, int], steps: int = 1) -> None:
     """All clusters in one kernel, if tiles of that size are possible."""
 
     def all_in_one(clusters: Sequence[Cluster], kept: frozenset[Buffer]) -> list[Cluster | Fused]:
-        fused = try_fuse(clusters, tile)
+        fused = try_fuse(clusters, tile, steps)
         return list(clusters) if fused is None else [fused]
 
     check_equal(graph, kernels_with(all_in_one, graph))

@@ -7,7 +7,7 @@ the clusters into runs is compared. Prices are those of the compiler.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
 from foretell.graph.nodes import Graph
@@ -15,7 +15,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import Fused, is_static, try_fuse, try_tiling
 from foretell.loops.lower import read_across
-from foretell.partition.choose_groups import GroupChooser, most_between
+from foretell.partition.choose_groups import GroupChooser, most_between, steps_in_turn
 from foretell.partition.group_cost import GroupCosts
 from foretell.partition.nest_cost import NestCosts
 from foretell.target.hardware_spec import HardwareSpec
@@ -57,13 +57,14 @@ class Oracle:
 
     def _priced(self, first: int, last: int) -> Iterator[tuple[Tile, float]]:
         for tile in tiles_of(self.clusters[last]):
-            tiling = try_tiling(self.clusters[last], dict(tile))
+            steps = steps_in_turn(self.clusters[last], dict(tile), self.costs.nests.spec.cores)
+            tiling = try_tiling(self.clusters[last], dict(tile), steps)
             for cluster in reversed(self.clusters[first:last]):
                 tiling = None if tiling is None else tiling.with_cluster(cluster)
             if tiling is None or tiling.between_bytes > most_between(self.costs.nests.spec):
                 continue
-            members = [self.costs.member(each, tiling, last - each.place) for each in tiling.restricted]
-            yield tile, self.costs.fused(tiling, members).seconds
+            ways = [self.costs.fused(replace(tiling, steps=n), lambda place: last - place) for n in {1, steps}]
+            yield tile, min(way.seconds for way in ways)
 
     def cheapest(self, least_gain: float) -> float:
         """What the best of all divisions takes whose kernels each gain so much."""
@@ -100,7 +101,7 @@ class Oracle:
 
     def _is_same(self, group: Fused, run: Run) -> bool:
         tile = self._tile(group, run)
-        return run[1] - run[0] > 1 and try_fuse(self.clusters[slice(*run)], dict(tile)) == group
+        return run[1] - run[0] > 1 and try_fuse(self.clusters[slice(*run)], dict(tile), group.steps) == group
 
     def _tile(self, group: Fused, run: Run) -> Tile:
         axes = self.clusters[run[1] - 1].stages[0].axes

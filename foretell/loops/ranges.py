@@ -1,0 +1,112 @@
+"""Ranges of tensors: what a nest reads of each, or fills, as far as its indices tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Buffer, Scalar
+from foretell.loops.cluster import Cluster
+from foretell.loops.stages import TensorStage
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Indices `start` .. `start + extent - 1` of a dimension; where it starts depends on the tile."""
+
+    start: Dim
+    extent: int
+
+
+def with_needs(
+    needs: Mapping[Buffer, tuple[Range, ...]], reads: Mapping[Buffer, tuple[Range, ...]]
+) -> dict[Buffer, tuple[Range, ...]]:
+    """What is needed of each buffer, besides what is needed already."""
+    found = dict(needs)
+    for buffer, ranges in reads.items():
+        known = found.get(buffer)
+        found[buffer] = ranges if known is None else _union_of(known, ranges, buffer)
+    return found
+
+
+def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
+    """What one run of a cluster reads of each buffer that it does not fill, at most: a range of each dimension."""
+    places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
+    for load in cluster.loads:
+        assert isinstance(load.source, Buffer)
+        if load.source not in cluster.buffers:
+            places.setdefault(load.source, []).append(load.indices)
+    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
+    return {buffer: _covering(buffer, indices, own) for buffer, indices in places.items()}
+
+
+def _covering(buffer: Buffer, places: Sequence[tuple[Dim | Scalar, ...]], own: frozenset[Sym]) -> tuple[Range, ...]:
+    """The range of each dimension that many accesses to a buffer lie in."""
+    found: list[Range] = []
+    for number, dim in enumerate(buffer.shape):
+        indices = dict.fromkeys(indices[number] for indices in places)
+        first, *others = dict.fromkeys(_range(index, dim, own) for index in indices)
+        for other in others:
+            first = union(first, other, dim)
+        found.append(first)
+    return tuple(found)
+
+
+def ranges_written(stage: TensorStage) -> tuple[Range, ...]:
+    """What one run of a stage fills of its buffer."""
+    return _covering(stage.buffer, [stage.place], frozenset(axis.sym for axis in stage.axes))
+
+
+def _union_of(left: tuple[Range, ...], right: tuple[Range, ...], buffer: Buffer) -> tuple[Range, ...]:
+    return tuple(union(*pair) for pair in zip(left, right, buffer.shape, strict=True))
+
+
+def _range(index: Dim | Scalar, dim: Dim, own: frozenset[Sym]) -> Range:
+    """The indices that the loops of a stage go through; all of the dimension where no range can be told."""
+    assert isinstance(dim, int)
+    whole = Range(0, dim)
+    if not isinstance(index, (int, expr.Expr)):
+        return whole
+    start, inside = expr.split(index, own)
+    if expr.symbols(start) & own or expr.symbols(inside) - own:
+        return whole
+    low, high = expr.bounds(inside)
+    if low is None or high is None or high - low + 1 >= dim:
+        return whole
+    return Range(start + low, high - low + 1)
+
+
+def union(left: Range, right: Range, dim: Dim) -> Range:
+    assert isinstance(dim, int)
+    apart = right.start - left.start
+    if not isinstance(apart, int):
+        return Range(0, dim)
+    start = left.start if apart >= 0 else right.start
+    extent = max(left.extent, apart + right.extent) if apart >= 0 else max(right.extent, left.extent - apart)
+    return Range(start, extent) if extent < dim else Range(0, dim)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """What a tile needs of a buffer and the tile before it does not."""
+
+    dimension: int
+    count: int
+    """Indices of that dimension."""
+    ranges: tuple[Range, ...]
+
+
+def new_rows(ranges: tuple[Range, ...], tile: Sym) -> NewRows | None:
+    """The rows that come in as ranges move on with the tile; None if they do not overlap, or not in one dimension."""
+    moving = [number for number, each in enumerate(ranges) if tile in expr.symbols(each.start)]
+    linear = expr.try_linear(ranges[moving[0]].start, frozenset({tile})) if len(moving) == 1 else None
+    if linear is None:
+        return None
+    dimension, count = moving[0], linear[0][tile]
+    start, extent = ranges[dimension].start, ranges[dimension].extent
+    if not 0 < count < extent:
+        return None
+    new = Range(start + extent - count, count)
+    return NewRows(dimension, count, (*ranges[:dimension], new, *ranges[dimension + 1 :]))
