@@ -29,6 +29,7 @@ from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
 from foretell.schedule.pack import pack_array
 from foretell.search.schedule_nests import Nest, NestScheduler, Packing, Recorded
+from foretell.support.collect_later import collect_later
 from foretell.support.parts import Part
 from foretell.support.stage_times import StageTimes
 from foretell.target.resolve import Target
@@ -86,6 +87,7 @@ def _finished(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeS
     return NativeStep(tuple(finish_kernel(kernel, target.spec) for kernel in step.kernels))
 
 
+@collect_later()
 def link_program(
     graph: Graph,
     target: Target,

@@ -21,7 +21,7 @@ from foretell.loops.lower import read_across
 from foretell.loops.nodes import distinct_loads, scalar_symbols
 from foretell.partition.fingerprint import Fingerprint, fingerprint, run_key
 from foretell.partition.group_cost import GroupCost, GroupCosts
-from foretell.partition.nest_cost import NestCosts
+from foretell.partition.nest_cost import NestCost, NestCosts
 from foretell.search.near_memory import second_cache_bytes
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -211,10 +211,12 @@ class _Program:
             assert each is not None
             return run_key([each], self.classes)
 
-        alone = _Tiled(tile, 1, self.costs.fused(replace(tiling, steps=1), key))
+        known: dict[int, NestCost] = {}
+        alone = _Tiled(tile, 1, self.costs.fused(replace(tiling, steps=1), key, known))
         if not tiling.moved:
             return alone
-        return min(_Tiled(tile, tiling.steps, self.costs.fused(tiling, key)), alone, key=lambda each: each.seconds)
+        in_turn = _Tiled(tile, tiling.steps, self.costs.fused(tiling, key, known))
+        return min(in_turn, alone, key=lambda each: each.seconds)
 
     def _compute(self, number: int) -> float:
         alone = self.alone[number]

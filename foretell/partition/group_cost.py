@@ -51,9 +51,19 @@ class GroupCosts:
         cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, None, ()))
         return self._mean(*self._nest(cost, (), frozenset(), 0.0), 1.0, cost.compute)
 
-    def fused(self, tiling: Tiling, key: Callable[[int], object]) -> GroupCost:
-        """Nests that run in turn for each tile; the key tells clusters apart by how many come after them."""
-        runs = [(self._member(each, tiling, key(each.place)), phase) for each, phase in tiling.runs()]
+    def fused(
+        self, tiling: Tiling, key: Callable[[int], object], known: dict[int, NestCost] | None = None
+    ) -> GroupCost:
+        """Nests that run in turn for each tile; the key tells clusters apart by how many come after them.
+
+        What is known of a tiling helps with another one that differs in nothing but how many tiles are run in turn.
+        """
+        known = {} if known is None else known
+        runs: list[tuple[NestCost, str]] = []
+        for each, phase in tiling.runs():
+            if id(each) not in known:
+                known[id(each)] = self._member(each, tiling, key(each.place))
+            runs.append((known[id(each)], phase))
         near, later = tiling.between, 1 - 1 / tiling.steps if tiling.moved else 0.0
         shares = {EACH: 1.0, FIRST: 1 - later, LATER: later}
         constants = (o for cost, phase in runs if phase != LATER for o in cost.reads if self._is_constant(o))

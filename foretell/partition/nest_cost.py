@@ -39,7 +39,7 @@ class Operand:
     buffer: Buffer
     size_bytes: float
     tiles: frozenset[Sym]
-    """Symbols that decide which part it is."""
+    """Symbols that decide which part it is; of what is read."""
     pieces: int
     """Runs that it consists of, each on pages of its own."""
     run_bytes: float
@@ -71,7 +71,7 @@ class NestCosts:
 
     spec: HardwareSpec
     constants: frozenset[str]
-    _known: dict[object, tuple[float, float, float, bool]] = field(default_factory=dict)
+    _known: dict[object, _Known] = field(default_factory=dict)
     _moves: dict[object, list[_Moves]] = field(default_factory=dict)
 
     def of(
@@ -87,26 +87,29 @@ class NestCosts:
         The key is equal for clusters that do the same, which of their parts they are, and on how many points.
         """
         operands = tuple(_operand(buffer, ranges) for buffer, ranges in reads.items())
-        writes = tuple(_writes(cluster, visible))
         if key not in self._known:
             products = self._of_products(cluster, tiles, visible)
-            self._known[key] = products or (self._moving(cluster, key[:2]), 0.0, 0.0, False)
-        compute, memory, waiting, is_product = self._known[key]
-        near_bytes = sum(operand.size_bytes for operand in operands) if is_product else 0.0
-        return NestCost(compute, memory, waiting, near_bytes, operands, writes)
+            compute, memory, waiting = products or (self._moving(cluster, key[:2]), 0.0, 0.0)
+            writes = tuple(_writes(cluster, visible))
+            self._known[key] = _Known(compute, memory, waiting, products is not None, writes)
+        known = self._known[key]
+        near_bytes = sum(operand.size_bytes for operand in operands) if known.is_product else 0.0
+        filled = [stage.buffer for stage in cluster.stages if stage.buffer in visible]
+        writes = tuple(replace(each, buffer=buffer) for each, buffer in zip(known.writes, filled, strict=True))
+        return NestCost(known.compute, known.memory, known.waiting, near_bytes, operands, writes)
 
     def _of_products(
         self, cluster: Cluster, tiles: Sequence[Axis], visible: frozenset[Buffer]
-    ) -> tuple[float, float, float, bool] | None:
+    ) -> tuple[float, float, float] | None:
         is_sum = any(stage.reduction is not None for stage in cluster.stages)
         nest = try_plain_nest(with_tiles_apart(cluster, tiles), visible) if is_sum else None
         if nest is None:
             return None
         return self._of_plan(nest, frozenset(b.name for b in nest.reads if b.name in self.constants))
 
-    def _of_plan(self, nest: Kernel, constants: frozenset[str]) -> tuple[float, float, float, bool] | None:
+    def _of_plan(self, nest: Kernel, constants: frozenset[str]) -> tuple[float, float, float] | None:
         terms = best_terms(nest, with_cores(self.spec, 1), constants)
-        return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting), True)
+        return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting))
 
     def _moving(self, cluster: Cluster, key: object) -> float:
         """Cycles of a cluster that is no sum of products: loads and stores along its best axis, and operations.
@@ -135,6 +138,17 @@ class NestCosts:
             endless = [replace(axis, extent=lanes) for axis in (*stage.axes, *stage.reduction_axes)]
             along = tuple(vector_cost(axis, [(stage.buffer, stage.place)], alike, lanes) for axis in endless)
             yield _Moves(lanes, operations, 1 + len(loads), along)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What clusters that do the same on as many points have in common."""
+
+    compute: float
+    memory: float
+    waiting: float
+    is_product: bool
+    writes: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)

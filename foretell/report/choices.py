@@ -24,6 +24,7 @@ REASONS = {
     "steps": "its tiles are smaller, and loops around them run more often",
     "conflicts": "rows push each other out of the first cache",
     "partial_sums": "sums are put aside more often",
+    "finishing": "more is computed with the sums",
     "scattered": "an operand lies apart",
     "copies": "an operand is copied more often",
     "pieces": "rows of the result begin more often",

@@ -14,6 +14,7 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar, dtype_of
 from foretell.loops.axes import stands_alone, stride_along
 from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Kernel, Statement, Store, loads_in
+from foretell.loops.stages import cost_together
 from foretell.target.hardware_spec import HardwareSpec
 
 UNROLLED_POINTS = 32
@@ -42,6 +43,8 @@ class Contraction:
     around: tuple[tuple[Buffer, tuple[Dim | Scalar, ...]], ...]
     """Places that are read or written once for each point of the output."""
     bits: int
+    operations: float
+    """What is computed besides the sum, once for each point of the output, in additions."""
 
     @property
     def reduced(self) -> int:
@@ -72,7 +75,7 @@ def try_contraction(kernel: Kernel) -> Contraction | None:
     if not all(_is_plain(load) for load in loads):
         return None
     bits = 8 * max(4, update.buffer.dtype.itemsize, *(dtype_of(load).itemsize for load in loads))
-    return Contraction(tuple(outer), loops, loads, tuple(_places(body)), bits)
+    return Contraction(tuple(outer), loops, loads, tuple(_places(body)), bits, cost_together(_values(body)))
 
 
 def _sums(statement: Statement, loops: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], Accumulate]]:
@@ -104,6 +107,20 @@ def _places(statement: Statement) -> Iterator[tuple[Buffer, tuple[Dim | Scalar, 
             for load in loads_in(value):
                 if isinstance(load.source, Buffer) and load.source.scope == "table":
                     yield load.source, load.indices
+        case For() | Accumulate() | Fetch():
+            return
+
+
+def _values(statement: Statement) -> Iterator[Scalar]:
+    """What is stored outside the reduction."""
+    match statement:
+        case Block(statements):
+            for inner in statements:
+                yield from _values(inner)
+        case Allocate(_, body) | Guard(_, body):
+            yield from _values(body)
+        case Store(_, _, value):
+            yield value
         case For() | Accumulate() | Fetch():
             return
 

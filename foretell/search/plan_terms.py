@@ -29,7 +29,7 @@ NEAR_PIECES = 0.25
 FETCHED_COST = 0.8
 """What reading a slab counts as if it was fetched ahead; measured on Ice Lake."""
 
-COMPUTE = ("tiles", "steps", "conflicts", "partial_sums", "scattered", "copies", "pieces")
+COMPUTE = ("tiles", "steps", "conflicts", "partial_sums", "finishing", "scattered", "copies", "pieces")
 """Terms that go on beside those of `MEMORY`."""
 MEMORY = ("slabs", "rows", "others")
 TIMES = (*COMPUTE, *MEMORY, "waiting")
@@ -50,6 +50,8 @@ class PlanTerms:
     """Rows that push each other out of the first cache."""
     partial_sums: Amounts
     """Putting sums aside and taking them up again."""
+    finishing: Amounts
+    """What becomes of a sum before it is stored: activations and the like."""
     scattered: Amounts
     """Reading vectors that lie apart."""
     copies: Amounts
@@ -120,11 +122,13 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     is_fetched = (2 * part * slab <= SLABS_SHARE * second_cache_bytes(spec)) & (tiles > firsts)
     fetched, waiting = np.where(is_fetched, FETCHED_COST, 0.0), np.where(is_fetched, 0.0, firsts * slab_first)
     batch, steps, tasks = problem.batch, problem.contraction.reduced * problem.batch, task_count(problem, plans)
+    finished = points * -(-problem.vector.extent // problem.lanes) * problem.contraction.operations
     return PlanTerms(
         tiles=weights.tiles * steps * others * _tile_cycles(problem, spec, plans),
         steps=weights.steps * steps * np.where(problem.loads.window is None, tiles, 0.0),
         conflicts=weights.conflicts * steps * others * _missed_rows(problem, spec, plans),
         partial_sums=weights.partial_sums * batch * (1 / part - 1) * points * problem.vector.extent / problem.lanes,
+        finishing=np.full(len(plans), weights.finishing * batch * finished),
         scattered=weights.scattered * steps * _scattered_reads(problem, spec, plans, tiles),
         copies=weights.copies * steps * _copied_vectors(problem, plans),
         pieces=weights.pieces * batch * points * _pieces(problem, spec, tiles_wide),

@@ -36,6 +36,8 @@ class Coefficients:
     """Of a row that was pushed out of the first cache, each step."""
     partial_sums: float = 20.0
     """Of putting a vector of partial sums aside and taking it up again."""
+    finishing: float = 0.75
+    """Of an addition to a vector of sums, or what costs as much, before they are stored."""
     scattered: float = 8.0
     """Of a step of the sum whose vectors lie apart: for their lines, and their pages."""
     copies: float = 2.0
