@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
+from foretell.graph.interpret import evaluate_dim
 from foretell.graph.nodes import Array, Graph
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.cluster import Cluster
@@ -56,7 +58,8 @@ class RandomGroups:
             for first in range(end - 1):
                 if may_fuse(clusters, first, end, kept):
                     for tile in [random_tile(last, self.random) for _ in range(3)]:
-                        fused = try_fuse(clusters[first:end], tile, self._steps(last, tile))
+                        others = kept_by(clusters, first, end, kept)
+                        fused = try_fuse(clusters[first:end], tile, self._steps(last, tile), others)
                         if fused is not None:
                             return first, fused
         return end - 1, last
@@ -76,12 +79,23 @@ def random_tile(last: Cluster, random: Random) -> dict[int, int]:
 
 
 def may_fuse(clusters: Sequence[Cluster], first: int, end: int, kept: frozenset[Buffer]) -> bool:
-    """Whether nobody outside a run reads or fills what its clusters fill, all but the last."""
+    """Whether nobody outside a run fills what its clusters fill, all but the last, or reads parts of it."""
     run = clusters[first:end]
     hidden = filled(run[:-1]) - filled(run[-1:])
     outside = [*clusters[:first], *clusters[end:]]
-    is_hidden = not hidden & (kept | filled(outside) | read(outside))
+    is_hidden = not hidden & filled(outside) and not kept_by(clusters, first, end, kept) & in_parts(run)
     return is_hidden and all(map(is_static, run))
+
+
+def kept_by(clusters: Sequence[Cluster], first: int, end: int, kept: frozenset[Buffer]) -> frozenset[Buffer]:
+    """What the clusters of a run fill, all but the last, and others read."""
+    return frozenset(filled(clusters[first : end - 1]) & (kept | read(clusters[end:])))
+
+
+def in_parts(clusters: Sequence[Cluster]) -> set[Buffer]:
+    stages = [stage for cluster in clusters for stage in cluster.stages]
+    count = Counter(stage.buffer for stage in stages)
+    return {stage.buffer for stage in stages if not stage.is_whole or count[stage.buffer] > 1}
 
 
 def filled(clusters: Sequence[Cluster]) -> set[Buffer]:
@@ -112,5 +126,6 @@ def kernels_with(groups: Chooser, graph: Graph, lanes: int = 8) -> list[Kernel]:
 def interpreted(kernels: Sequence[Kernel], graph: Graph, feeds: dict[str, Array]) -> list[Array]:
     """The graph's outputs."""
     given = {value.name: array for value, array in graph.constants.items()} | feeds
-    memory = interpret(kernels, given, symbols_of(graph, feeds))
-    return [memory[value.name] for value in graph.outputs]
+    symbols = symbols_of(graph, feeds)
+    memory = interpret(kernels, given, symbols)
+    return [memory[v.name].reshape([evaluate_dim(dim, symbols) for dim in v.type.shape]) for v in graph.outputs]

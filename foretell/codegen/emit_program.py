@@ -31,6 +31,7 @@ def emit_program(
     """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
     times = StageTimes() if times is None else times
     with ThreadPoolExecutor(1) as llvm:
+        llvm.submit(emit_pool, target)  # Whoever asks for it later finds it; LLVM has nothing else to do yet.
         with times.measure("emit"):
             texts = (module_text(module, target) for module in emit_modules(steps, layout, target))
             waiting = [llvm.submit(compile_text, text, target) for text in texts]

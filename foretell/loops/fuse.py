@@ -7,7 +7,8 @@ What a tile needs follows from the indices of loads alone: a range of each axis,
 told. What lies between the nests lives on the stack of the thread that runs the tile.
 
 Ranges of neighbouring tiles may overlap. What is in both is computed twice, unless one thread runs several tiles in
-turn: then it is moved to where the next tile looks for it, and only what is new is computed (`steps`).
+turn: then it is moved to where the next tile looks for it, and only what is new is computed (`steps`). What others read
+besides is a tensor in memory as before, and read again while it is near (`kept`): if no two tiles fill the same of it.
 
     for p < 2: for q < 4:  if q < 1:  for i < 10: s[i] = A(32*p + i)
                            if q >= 1: for i < 2: s[i] = s[i + 8];     for i < 8: s[i + 2] = A(32*p + 8*q + i + 2)
@@ -25,7 +26,7 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.cluster import Cluster
 from foretell.loops.nodes import Done, distinct_loads, map_loads, substitute_scalar
-from foretell.loops.ranges import Range, new_rows, ranges_read, union, with_needs
+from foretell.loops.ranges import Range, are_apart, new_rows, ranges_read, union, with_needs
 from foretell.loops.rows_in_place import rows_in_place
 from foretell.loops.stages import TensorStage
 
@@ -68,6 +69,8 @@ class Fused:
     steps: int = 1
     """Tiles along the last axis that one thread runs in turn."""
     moved: tuple[Moved, ...] = ()
+    kept: tuple[Buffer, ...] = ()
+    """Tensors in memory that nests fill before the last one, and others read."""
 
     @property
     def tile_count(self) -> int:
@@ -110,11 +113,15 @@ class Tiling:
     """What they read of each buffer."""
     steps: int = 1
     """Tiles along the last axis that one thread runs in turn."""
+    kept: frozenset[Buffer] = frozenset()
+    """Buffers that others read besides."""
 
     def with_cluster(self, cluster: Cluster) -> Tiling | None:
         """With one more before them, all of whose results they read; None if they do not."""
         needs, added = self.needs, list(self.restricted)
         if any(_is_read_by_data(buffer, self.restricted) for buffer in cluster.buffers):
+            return None
+        if any(stage.buffer in self.kept and not self._fills_once(stage, cluster) for stage in cluster.stages):
             return None
         parts = _parts(cluster, needs)
         for number, part in reversed(list(enumerate(parts))):
@@ -128,6 +135,14 @@ class Tiling:
             added.append(replace(restricted, later=self._later(part.unified(), restricted, needs)))
             needs = with_needs(needs, restricted.reads)
         return replace(self, restricted=tuple(added), needs=needs)
+
+    def _fills_once(self, stage: TensorStage, cluster: Cluster) -> bool:
+        """Whether each tile fills what it needs of a buffer, no other tile the same, and nobody else any of it."""
+        ranges = self.needs.get(stage.buffer)
+        if ranges is None or not stage.is_whole or not are_apart(ranges, stage.buffer.shape, self.tiles):
+            return False
+        inner = zip(ranges[cluster.depth :], stage.buffer.shape[cluster.depth :], strict=True)
+        return all(each.extent == dim for each, dim in inner)
 
     def _later(
         self, cluster: Cluster, restricted: Restricted, needs: Mapping[Buffer, tuple[Range, ...]]
@@ -178,10 +193,15 @@ class Tiling:
 
     @property
     def between(self) -> frozenset[Buffer]:
-        """Buffers that all but the last cluster fill."""
+        """Buffers that all but the last cluster fill, and nobody else reads."""
         sinks = {stage.buffer for stage in self.restricted[0].cluster.stages}
         written = {stage.buffer for each in self.restricted[1:] for stage in each.cluster.stages}
-        return frozenset(buffer for buffer in written - sinks if buffer in self.needs)
+        return frozenset(buffer for buffer in written - sinks - self.kept if buffer in self.needs)
+
+    @property
+    def filled(self) -> frozenset[Buffer]:
+        """Buffers that all but the last cluster fill, and others read besides."""
+        return self.kept & {stage.buffer for each in self.restricted[1:] for stage in each.cluster.stages}
 
     @property
     def between_bytes(self) -> int:
@@ -196,10 +216,13 @@ class Tiling:
         return rows_in_place([each.cluster for each in self.restricted[::-1]], self.between - self.moved)
 
 
-def try_tiling(last: Cluster, tile: Mapping[int, int], steps: int = 1) -> Tiling | None:
+def try_tiling(
+    last: Cluster, tile: Mapping[int, int], steps: int = 1, kept: frozenset[Buffer] = frozenset()
+) -> Tiling | None:
     """Tiles that take `tile[k]` of axis k of a cluster; None unless they divide it.
 
-    So many of them along the last axis are run by one thread in turn, if what one has computed helps the next.
+    So many of them along the last axis are run by one thread in turn, if what one has computed helps the next. `kept`
+    are buffers that clusters before it fill and others read besides.
     """
     whole = last.unified()
     tiles, bindings = _tiles(whole, tile)
@@ -207,15 +230,18 @@ def try_tiling(last: Cluster, tile: Mapping[int, int], steps: int = 1) -> Tiling
         return None
     cluster = _substituted(whole, bindings)
     restricted = Restricted(cluster, None, _extents(whole, bindings), ranges_read(cluster))
-    return Tiling(tuple(tiles), (restricted,), restricted.reads, steps)
+    return Tiling(tuple(tiles), (restricted,), restricted.reads, steps, kept)
 
 
-def try_fuse(clusters: Sequence[Cluster], tile: Mapping[int, int], steps: int = 1) -> Fused | None:
+def try_fuse(
+    clusters: Sequence[Cluster], tile: Mapping[int, int], steps: int = 1, kept: frozenset[Buffer] = frozenset()
+) -> Fused | None:
     """The clusters as one kernel whose tiles take `tile[k]` of the last one's axis k; None if that cannot be done.
 
-    All sizes must be numbers; what all but the last cluster fill must be filled by none besides, and read by none.
+    All sizes must be numbers; what all but the last cluster fill must be filled by none besides, and read by none
+    unless it is `kept`.
     """
-    tiling = try_tiling(clusters[-1], tile, steps)
+    tiling = try_tiling(clusters[-1], tile, steps, kept)
     for cluster in reversed(clusters[:-1]):
         tiling = None if tiling is None else tiling.with_cluster(cluster)
     return None if tiling is None else _fused(tiling)
@@ -234,14 +260,15 @@ def _fused(tiling: Tiling) -> Fused | None:
         places[buffer] = replace(place, buffer=_renamed(place.buffer, taken))
         taken.add(places[buffer].buffer.name)
     members = tuple(
-        Member(with_tiles_apart(_moved(each.cluster, places), tiling.tiles), each.condition, phase)
+        Member(with_tiles_apart(_moved(each.cluster, places), tiling.tiles, tiling.filled), each.condition, phase)
         for each, phase in runs
     )
     alike = {new: old for new, old in tiling.replaced.items() if places[new].is_like(places[old])}
     in_place = {places[new].buffer: places[old].buffer for new, old in alike.items()}
     moved = tuple(_rows_moved(buffer, places[buffer], tiling) for buffer in places if buffer in tiling.moved)
     between = tuple(place.buffer for place in places.values())
-    return Fused(tiling.tiles, members, between, in_place, tiling.steps if moved else 1, moved)
+    kept = tuple(sorted(tiling.filled, key=lambda buffer: buffer.name))
+    return Fused(tiling.tiles, members, between, in_place, tiling.steps if moved else 1, moved, kept)
 
 
 def _rows_moved(buffer: Buffer, place: _Place, tiling: Tiling) -> Moved:
@@ -486,12 +513,14 @@ def _moved(cluster: Cluster, places: Mapping[Buffer, _Place]) -> Cluster:
     return Cluster(tuple(stages), cluster.depth)
 
 
-def with_tiles_apart(cluster: Cluster, tiles: Sequence[Axis]) -> Cluster:
+def with_tiles_apart(cluster: Cluster, tiles: Sequence[Axis], filled: Set[Buffer] = frozenset()) -> Cluster:
     """Operands with the loop over tiles as a dimension of its own: what a tile reads of a constant can be packed.
 
     before: w[16*tile + i, k], w: [144, 24]      after: w[tile, i, k], w: [9, 16, 24]
+
+    Those that the kernel itself has filled are left as they are.
     """
-    own = cluster.buffers
+    own = cluster.buffers | filled
     seen: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {buffer: [] for buffer in own}
     for load in cluster.loads:
         assert isinstance(load.source, Buffer)

@@ -23,16 +23,18 @@ def join_nests(fused: Fused, nests: Sequence[Kernel]) -> Kernel:
 
     Where tiles find rows that the one before has left, several of them run in turn inside the parallel loop.
     """
-    near = {buffer.name: _flat(buffer) for buffer in fused.between}
+    near = {buffer.name: _flat(buffer, "stack") for buffer in fused.between}
     for new, old in fused.in_place.items():
         near[new.name] = near[old.name]
+    kept = {buffer.name: _flat(buffer, "table") for buffer in fused.kept}
 
     def moved(buffer: Buffer, indices: Indices) -> tuple[Buffer, Indices]:
-        if buffer.name not in near:
+        flat = near.get(buffer.name) or kept.get(buffer.name)
+        if flat is None:
             return buffer, indices
         plain = tuple(index for index in indices if isinstance(index, (int, expr.Expr)))
         assert len(plain) == len(indices), f"data decides what is read of {buffer}"
-        return near[buffer.name], (offset(buffer.shape, plain),)
+        return flat, (offset(buffer.shape, plain),)
 
     turn = Axis(Sym("turn", 0, fused.steps - 1), fused.steps)
     left = {each.buffer.name: each for each in fused.moved}
@@ -53,7 +55,8 @@ def join_nests(fused: Fused, nests: Sequence[Kernel]) -> Kernel:
     for buffer in reversed(dict.fromkeys(near.values())):
         inside = Allocate(buffer, inside)
     loop = For(tiles.sym, tiles.extent, "parallel", substitute_statement(inside, bindings))
-    writes = dict.fromkeys(buffer for nest in nests for buffer in nest.writes if buffer.name not in near)
+    filled = [buffer for nest in nests for buffer in nest.writes if buffer.name not in near]
+    writes = dict.fromkeys(kept.get(buffer.name, buffer) for buffer in filled)
     others = near.keys() | {buffer.name for buffer in writes}
     reads = dict.fromkeys(buffer for nest in nests for buffer in nest.reads if buffer.name not in others)
     return replace(nests[-1], reads=tuple(reads), writes=tuple(writes), body=loop)
@@ -84,9 +87,9 @@ def _move(rows: Moved, flat: Buffer) -> Statement:
     return loop if count > 1 else substitute_statement(loop.body, {outer: 0})
 
 
-def _flat(buffer: Buffer) -> Buffer:
-    """The buffer as one run on the stack: nests see its dimensions in different ways."""
-    return Buffer(buffer.name, buffer.dtype, (prod(dim for dim in buffer.shape if isinstance(dim, int)),), "stack")
+def _flat(buffer: Buffer, scope: str) -> Buffer:
+    """The buffer as one run: nests see its dimensions in different ways."""
+    return Buffer(buffer.name, buffer.dtype, (prod(dim for dim in buffer.shape if isinstance(dim, int)),), scope)
 
 
 def _serial(nest: Statement) -> Statement:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Buffer, Scalar
+from foretell.ir.tensor_expr import Axis, Buffer, Scalar
 from foretell.loops.cluster import Cluster
 from foretell.loops.stages import TensorStage
 
@@ -86,6 +86,17 @@ def union(left: Range, right: Range, dim: Dim) -> Range:
     start = left.start if apart >= 0 else right.start
     extent = max(left.extent, apart + right.extent) if apart >= 0 else max(right.extent, left.extent - apart)
     return Range(start, extent) if extent < dim else Range(0, dim)
+
+
+def are_apart(ranges: tuple[Range, ...], shape: Sequence[Dim], tiles: Sequence[Axis]) -> bool:
+    """Whether tiles need parts of a tensor of which no two have anything in common, and which are all of it."""
+    left = {axis.sym: axis.extent for axis in tiles}
+    for each, dim in zip(ranges, shape, strict=True):
+        if each != Range(0, each.extent) or each.extent != dim:
+            found = [sym for sym in left if each.start == sym * each.extent]
+            if len(found) != 1 or left.pop(found[0]) * each.extent != dim:
+                return False
+    return not left
 
 
 @dataclass(frozen=True, slots=True)

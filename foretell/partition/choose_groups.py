@@ -1,8 +1,9 @@
 """Which clusters become one kernel: the division of a program into runs that is predicted to take least.
 
-Any run of clusters may be fused whose results, but for those of the last, nobody else reads: several sums of products,
-what lies between them, joins and forks alike. What a run takes fused is compared with what its clusters take alone, and
-the best division into runs is found by dynamic programming: it is exact for the runs that are looked at.
+Any run of clusters may be fused: several sums of products, what lies between them, joins and forks alike. Results that
+clusters outside of the run read as well remain tensors, if each tile has a part of its own of them. What a run takes
+fused is compared with what its clusters take alone, and the best division into runs is found by dynamic programming: it
+is exact for the runs that are looked at.
 """
 
 from __future__ import annotations
@@ -76,18 +77,24 @@ class GroupChooser:
         groups: list[Cluster | Fused] = []
         for first, last in runs:
             tiled = None if first == last else looked_at[first, last]
-            fused = None if tiled is None else try_fuse(clusters[first : last + 1], tiled.tile, tiled.steps)
-            groups += clusters[first : last + 1] if fused is None else [fused]
+            run = clusters[first : last + 1]
+            fused = tiled and try_fuse(run, tiled.tile, tiled.steps, program.users.kept(run, last))
+            groups += run if fused is None else [fused]
         return groups
 
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """For each cluster, the first that writes to the same buffers and the last that reads them; None if others do."""
+    """Who writes to buffers, and who reads them: clusters by their numbers."""
 
-    spans: tuple[tuple[int, int] | None, ...]
+    writers: tuple[int, ...]
+    """For each cluster, the first that writes to the same buffers."""
     readers: tuple[int | None, ...]
-    """The last that reads them, if any does."""
+    """The last that reads them, if any other does."""
+    ends: Mapping[Buffer, int]
+    """The last that reads a buffer; of those that are read in the end, one after all."""
+    parts: frozenset[Buffer]
+    """Buffers that several stages fill, or one from somewhere on."""
 
     @classmethod
     def of(cls, clusters: Sequence[Cluster], kept: frozenset[Buffer]) -> _Users:
@@ -99,14 +106,18 @@ class _Users:
             for load in cluster.loads:
                 if isinstance(load.source, Buffer):
                     reader[load.source] = number
-        spans: list[tuple[int, int] | None] = []
-        readers: list[int | None] = []
-        for number, cluster in enumerate(clusters):
-            written = cluster.buffers
-            span = min(writer[b] for b in written), max(reader.get(b, number) for b in written)
-            spans.append(None if written & kept or not is_static(cluster) else span)
-            readers.append(span[1] if span[1] != number else None)
-        return cls(tuple(spans), tuple(readers))
+        lasts = [max(reader.get(b, number) for b in cluster.buffers) for number, cluster in enumerate(clusters)]
+        readers = tuple(last if last != number else None for number, last in enumerate(lasts))
+        writers = tuple(min(writer[b] for b in cluster.buffers) for cluster in clusters)
+        ends = {b: len(clusters) if b in kept else reader.get(b, number) for b, number in writer.items()}
+        stages = [stage for cluster in clusters for stage in cluster.stages]
+        count = Counter(stage.buffer for stage in stages)
+        parts = frozenset(stage.buffer for stage in stages if not stage.is_whole or count[stage.buffer] > 1)
+        return cls(writers, readers, ends, parts)
+
+    def kept(self, run: Sequence[Cluster], last: int) -> frozenset[Buffer]:
+        """What clusters of a run fill before its last one, the cluster of that number, and others read later."""
+        return frozenset(buffer for cluster in run[:-1] for buffer in cluster.buffers if self.ends[buffer] > last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,18 @@ class _Tiled:
         return self.cost.seconds
 
 
+@dataclass(slots=True)
+class _Grown:
+    """Runs that end with one cluster."""
+
+    runs: dict[int, _Tiled] = field(default_factory=dict)
+    """By how many clusters they have before it."""
+    length: int = 0
+    """How many clusters before it were looked at."""
+    has_ended: bool = False
+    """Whether no others need to be, if there are any."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Program:
     """The clusters of a program, what each takes alone, and which runs of them were looked at."""
@@ -134,7 +157,7 @@ class _Program:
     """None where sizes are not known: such a cluster is never fused."""
     fingerprints: Sequence[Fingerprint | None]
     classes: tuple[frozenset[Buffer], ...]
-    known: dict[object, list[tuple[int, _Tiled]]] = field(default_factory=dict)
+    known: dict[object, _Grown] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -158,49 +181,73 @@ class _Program:
 
     def grown(self, last: int) -> dict[tuple[int, int], _Tiled]:
         """Kernels that end with one cluster, each with one more before it, as long as that gains something."""
-        first = last
-        while first > max(0, last - LONGEST_RUN + 1) and self._may_join(first - 1, last):
-            first -= 1
-        if first == last or self.alone[last] is None:
+        furthest = last
+        while furthest > max(0, last - LONGEST_RUN + 1) and self._may_join(furthest - 1, last):
+            furthest -= 1
+        if furthest == last or self.alone[last] is None:
             return {}
+        found = self._try_known(furthest, last)
+        if found is None:
+            found = _Grown()
+            self._grow(found, furthest, last)
+            self.known[self._key(last - found.length, last)] = found
+        return {(last - length, last): tiled for length, tiled in found.runs.items()}
+
+    def _try_known(self, furthest: int, last: int) -> _Grown | None:
+        """What was found for clusters that do the same, as far as it depends on them."""
+        for first in range(last - 1, furthest - 1, -1):
+            found = self.known.get(self._key(first, last))
+            if found is not None and (found.has_ended or first == furthest):
+                return found
+        return None
+
+    def _key(self, first: int, last: int) -> object:
         prints = [each for each in self.fingerprints[first : last + 1] if each is not None]
-        starts = tuple(span[0] - first for span in self.users.spans[first:last] if span is not None)
-        key = run_key(prints, self.classes), starts
-        if key not in self.known:
-            self.known[key] = list(self._grown(first, last))
-        return {(first + number, last): tiled for number, tiled in self.known[key]}
+        writers = tuple(last - writer for writer in self.users.writers[first:last])
+        kept = self.users.kept(self.clusters[first : last + 1], last)
+        return run_key(prints, (*self.classes, kept)), writers
 
     def _may_join(self, number: int, last: int) -> bool:
-        """Whether nobody but clusters up to the last one reads what a cluster fills."""
-        span = self.users.spans[number]
-        return span is not None and span[1] <= last and self.alone[number] is not None
+        """Whether what a cluster fills is read by clusters up to the last one alone, or may remain a tensor.
 
-    def _grown(self, furthest: int, last: int) -> Iterator[tuple[int, _Tiled]]:
-        """The same, counted from the furthest cluster that may be the first."""
+        For a tensor that remains, only reading it can be saved, and a barrier: often too little to be looked at.
+        """
+        if self.alone[number] is None:
+            return False
+        least_s = LEAST_SHARE * self._seconds_alone(0, len(self.clusters) - 1)
+        escaping = [buffer for buffer in self.clusters[number].buffers if self.users.ends[buffer] > last]
+        return all(b not in self.users.parts and self.costs.passing_s(b) >= least_s for b in escaping)
+
+    def _grow(self, grown: _Grown, furthest: int, last: int) -> None:
+        """Look at runs that end with a cluster, the shortest first."""
         choices: list[_Sizes] | None = None
         start, gains, least = last, [0.0], self._compute(last)
         whole = self._seconds_alone(0, len(self.clusters) - 1)
         for first in range(last - 1, furthest - 1, -1):
-            span = self.users.spans[first]
-            start, least = min(start, span[0] if span else 0), least + self._compute(first)
+            grown.length = last - first
+            start, least = min(start, self.users.writers[first]), least + self._compute(first)
             before = self._seconds_alone(first, last)
             if start < first or before - least < max(LEAST_GAIN * before, LEAST_SHARE * whole):
                 continue
-            choices = list(_choices(self.clusters[last], self.costs.nests.spec)) if choices is None else choices
             run = self.clusters[first : last + 1]
+            if choices is None:
+                kept = self.users.kept(self.clusters[furthest : last + 1], last)
+                choices = list(_choices(self.clusters[last], self.costs.nests.spec, kept))
             found = [
                 (self._tiled(tile, tiling, last), number)
                 for number, sizes in enumerate(choices)
                 for tile, tiling in sizes.fitting(run)
             ]
             if not found:
+                grown.has_ended = True
                 return
             best = min((tiled for tiled, _ in found), key=lambda each: each.seconds)
             near = {number for each, number in found if each.seconds <= (1 + NEARLY) * best.seconds}
             choices = [choices[number] for number in sorted(near)]
             gains.append(before - best.seconds)
-            yield first - furthest, best
+            grown.runs[last - first] = best
             if _has_ended(gains):
+                grown.has_ended = True
                 return
 
     def _tiled(self, tile: Mapping[int, int], tiling: Tiling, last: int) -> _Tiled:
@@ -262,13 +309,11 @@ class _Program:
                 yield self._declined(number, last, looked_at.get((number, last)))
 
     def _declined(self, number: int, last: int, tiled: _Tiled | None) -> Decision:
-        names, span = (self._name(number), self._name(last)), self.users.spans[number]
+        names = self._name(number), self._name(last)
         if self.alone[number] is None or self.alone[last] is None:
             return Decision(names, False, "sizes are not known")
-        if span is None or last - number >= LONGEST_RUN:
-            return Decision(
-                names, False, "others read the first one's result" if span is None else "they lie far apart"
-            )
+        if last - number >= LONGEST_RUN:
+            return Decision(names, False, "they lie far apart")
         if tiled is None:
             return Decision(names, False, "no tile keeps little between them, or nothing is waited for")
         alone_s = self._seconds_alone(number, last)
@@ -297,8 +342,9 @@ def cheapest_division(alone: Sequence[float], runs: Mapping[tuple[int, int], flo
 
 
 def _has_ended(gains: Sequence[float]) -> bool:
-    """Whether the last two runs gained less than the best."""
-    return len(gains) > 2 and max(gains[-2:]) < max(gains[:-2])
+    """Whether the last two runs gained less than the best, or the last one lost what a shorter one gained."""
+    has_lost = gains[-1] < 0 < max(gains)
+    return has_lost or (len(gains) > 2 and max(gains[-2:]) < max(gains[:-2]))
 
 
 @dataclass(slots=True)
@@ -311,6 +357,8 @@ class _Sizes:
     most_bytes: float
     """What may be kept between the nests."""
     cores: int
+    kept: frozenset[Buffer]
+    """Buffers that others read besides."""
     _fitting: list[tuple[dict[int, int], Tiling]] = field(default_factory=list)
     _length: int = 1
     """Clusters that they are extended to."""
@@ -320,20 +368,26 @@ class _Sizes:
         added = run[: len(run) - self._length]
         self._length = len(run)
         extended = [(tile, self._extended(tiling, added)) for tile, tiling in self._fitting]
-        self._fitting = [(tile, tiling) for tile, tiling in extended if tiling is not None]
+        self._fitting = [(tile, tiling) for tile, tiling in extended if tiling is not None and self._fits(tiling)]
         while len(self._fitting) < SIZES_TRIED and (size := next(self.sizes, None)) is not None:
             tile = {**dict.fromkeys(self.axes[:-1], 1), self.axes[-1]: size}
-            tiling = self._extended(try_tiling(run[-1], tile, steps_in_turn(run[-1], tile, self.cores)), run[:-1])
-            if tiling is not None:
+            steps = steps_in_turn(run[-1], tile, self.cores)
+            tiling = self._extended(try_tiling(run[-1], tile, steps, self.kept), run[:-1])
+            if tiling is None:
+                self.sizes = iter(())
+            elif self._fits(tiling):
                 self._fitting.append((tile, tiling))
         return self._fitting
 
+    def _fits(self, tiling: Tiling) -> bool:
+        return tiling.between_bytes <= self.most_bytes
+
     def _extended(self, tiling: Tiling | None, clusters: Sequence[Cluster]) -> Tiling | None:
-        """A tiling with clusters before it, if it can have them and keeps little between them."""
+        """A tiling with clusters before it, as far as it fits; None if it cannot have them, whatever its size."""
         for cluster in reversed(clusters):
             tiling = None if tiling is None else tiling.with_cluster(cluster)
-            if tiling is None or tiling.between_bytes > self.most_bytes:
-                return None
+            if tiling is None or not self._fits(tiling):
+                return tiling
         return tiling
 
 
@@ -342,16 +396,17 @@ def most_between(spec: HardwareSpec) -> float:
     return min(BETWEEN_BYTES, BETWEEN_SHARE * second_cache_bytes(spec))
 
 
-def _choices(last: Cluster, spec: HardwareSpec) -> Iterator[_Sizes]:
+def _choices(last: Cluster, spec: HardwareSpec, kept: frozenset[Buffer]) -> Iterator[_Sizes]:
     """Each axis of a cluster, or each inside iterations of the first that have nothing in common."""
     cores, most_bytes = spec.cores, most_between(spec)
     extents = [axis.extent for axis in last.stages[0].axes[: last.depth]]
     long = [number for number, extent in enumerate(extents) if isinstance(extent, int) and extent > 1]
     for number in long:
-        yield _Sizes((number,), iter(_sizes(extents[number], cores)), most_bytes, cores)
+        yield _Sizes((number,), iter(_sizes(extents[number], cores)), most_bytes, cores, kept)
     for number in long[1:]:
         if _is_batch(last, long[0]):
-            yield _Sizes((long[0], number), iter(_sizes(extents[number], cores, extents[long[0]])), most_bytes, cores)
+            sizes = iter(_sizes(extents[number], cores, extents[long[0]]))
+            yield _Sizes((long[0], number), sizes, most_bytes, cores, kept)
 
 
 def steps_in_turn(last: Cluster, tile: Mapping[int, int], cores: int) -> int:

@@ -49,7 +49,7 @@ class GroupCosts:
     def alone(self, cluster: Cluster, key: object) -> GroupCost:
         """A nest that is its own kernel."""
         cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, None, ()))
-        return self._mean(*self._nest(cost, (), frozenset(), 0.0), 1.0, cost.compute)
+        return self._mean(*self._nest(cost, (), frozenset(), frozenset(), 0.0), 1.0, cost.compute)
 
     def fused(
         self, tiling: Tiling, key: Callable[[int], object], known: dict[int, NestCost] | None = None
@@ -64,19 +64,27 @@ class GroupCosts:
             if id(each) not in known:
                 known[id(each)] = self._member(each, tiling, key(each.place))
             runs.append((known[id(each)], phase))
-        near, later = tiling.between, 1 - 1 / tiling.steps if tiling.moved else 0.0
+        near, filled = tiling.between, tiling.filled
+        later = 1 - 1 / tiling.steps if tiling.moved else 0.0
         shares = {EACH: 1.0, FIRST: 1 - later, LATER: later}
         constants = (o for cost, phase in runs if phase != LATER for o in cost.reads if self._is_constant(o))
         kept_bytes = tiling.between_bytes + sum(operand.size_bytes for operand in constants)
+        kept_bytes += sum(operand.size_bytes for cost, _ in runs for operand in cost.writes if operand.buffer in filled)
         cycles = crossing = compute = 0.0
         for cost, phase in runs:
-            own, waiting = self._nest(cost, tiling.tiles, near, kept_bytes)
+            own, waiting = self._nest(cost, tiling.tiles, near, filled, kept_bytes)
             cycles += shares[phase] * own
             crossing += shares[phase] * waiting
             compute += shares[phase] * tiling.tile_count * cost.compute
         cycles += later * tiling.tile_count * 2 * self._far(tiling.moved_bytes, kept_bytes)
         tasks, cores = tiling.tile_count / (tiling.steps if tiling.moved else 1), self.nests.spec.cores
         return self._mean(cycles, crossing, cores * -(-tasks // cores) / tasks, compute)
+
+    def passing_s(self, buffer: Buffer) -> float:
+        """What a kernel that reads a buffer takes for that, and for waiting until it is filled, at most."""
+        spec, size = self.nests.spec, _size_bytes(buffer)
+        cycles = self._far(size, size) + size * (1 - 1 / spec.cores) / CROSS_BYTES_PER_CYCLE / 2
+        return cycles * spec.cycle_s + spec.cores * spec.barrier_cost_s / 2
 
     def _member(self, restricted: Restricted, tiling: Tiling, key: object) -> NestCost:
         """One nest for one tile."""
@@ -93,21 +101,26 @@ class GroupCosts:
         return GroupCost((one_core_s + on_all) / 2, compute * spec.cycle_s, one_core_s)
 
     def _nest(
-        self, cost: NestCost, tiles: Sequence[Axis], near: frozenset[Buffer], kept_bytes: float
+        self,
+        cost: NestCost,
+        tiles: Sequence[Axis],
+        near: frozenset[Buffer],
+        filled: frozenset[Buffer],
+        kept_bytes: float,
     ) -> tuple[float, float]:
         """Cycles for all tiles together, and those of waiting for other cores, where so many bytes are touched from one
-        tile to the next."""
+        tile to the next; what is filled by another nest of the tile is near when it is read."""
         count = prod(int(axis.extent) for axis in tiles if isinstance(axis.extent, int))
         further = waiting = crossing = 0.0
         for operand in cost.reads:
-            parts = 0 if operand.buffer in near else _parts(operand, tiles)
+            parts = 0 if operand.buffer in near or operand.buffer in filled else _parts(operand, tiles)
             known = self._far(operand.size_bytes, cost.near_bytes) if cost.near_bytes else 0.0
-            first = self._in_runs(operand) * self._far(operand.size_bytes, _whole(operand))
+            first = self._in_runs(operand) * self._far(operand.size_bytes, _size_bytes(operand.buffer))
             again = self._far(operand.size_bytes, kept_bytes)
             further += parts * max(0.0, first - known) + (count - parts) * max(0.0, again - known)
             crossing += parts * self._crossing(operand)
         for operand in cost.writes:
-            away = kept_bytes if operand.buffer in near else _whole(operand)
+            away = kept_bytes if operand.buffer in near else _size_bytes(operand.buffer)
             runs = 1.0 if operand.buffer in near else self._in_runs(operand)
             further += count * runs * self._far(operand.size_bytes, away)
             waiting += count * self._jumping(operand, away)
@@ -140,8 +153,9 @@ def _parts(operand: Operand, tiles: Sequence[Axis]) -> int:
     return prod(int(axis.extent) for axis in tiles if axis.sym in operand.tiles and isinstance(axis.extent, int))
 
 
-def _whole(operand: Operand) -> float:
+def _size_bytes(buffer: Buffer) -> float:
+    """Of all of it, as far as sizes are known."""
     elements = 1.0
-    for dim in operand.buffer.shape:
+    for dim in buffer.shape:
         elements *= dim if isinstance(dim, int) else 1
-    return elements * operand.buffer.dtype.itemsize
+    return elements * buffer.dtype.itemsize

@@ -331,6 +331,41 @@ def test_rows_of_images_in_turn() -> None:
         check_by_hand(graph, {2: size}, steps)
 
 
+# --- results on the way ----------------------------------------------------------------------------------------
+
+
+def test_what_others_read_is_kept() -> None:
+    clusters = [points(T, 24, twice(X)), points(Y, 24, twice(T))]
+    fused = try_fuse(clusters, {0: 8}, kept=frozenset({T}))
+    assert fused is not None and fused.kept == (T,) and not fused.between
+    (kernel,) = kernels_of(clusters, [fused])
+    assert {buffer.name for buffer in kernel.writes} == {"t", "y"}
+    data = {"x": np.arange(24, dtype=np.float32)}
+    found = interpret([kernel], data, {})
+    np.testing.assert_array_equal(found["t"], 2 * data["x"])
+    np.testing.assert_array_equal(found["y"], 4 * data["x"])
+
+
+def test_what_tiles_share_is_not_kept() -> None:
+    """Two tiles would fill it, or none."""
+    kept = frozenset({T})
+    assert try_fuse([points(T, 24, twice(X)), window(Y, T, 22, 3)], {0: 11}, kept=kept) is None
+    assert try_fuse([points(T, 24, twice(X)), points(Y, 12, twice(T))], {0: 4}, kept=kept) is None
+    assert try_fuse([points(T, 24, twice(X)), points(Y, 24, lambda i: load(T, 23 - i))], {0: 4}, kept=kept) is None
+    assert try_fuse([*padded(1, 22, 1), points(Y, 24, twice(T))], {0: 8}, kept=kept) is None
+
+
+def test_a_result_that_is_read_and_kept() -> None:
+    """A residual: what the first product makes is an output, the operand of the second, and added to it."""
+    sketch = Sketch()
+    first = sketch.op("Relu", sketch.op("MatMul", sketch.data(12, 5), sketch.data(5, 6)))
+    second = sketch.op("Add", sketch.op("MatMul", first, sketch.data(6, 6)), first)
+    graph = sketch.graph(first, second)
+    groups = RandomGroups(Random(0))
+    check_equal(graph, kernels_with(groups, graph))
+    assert [buffer.name for fused in groups.fused for buffer in fused.kept] == [first.name]
+
+
 # --- names -----------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from foretell.partition.choose_groups import GroupChooser, most_between, steps_i
 from foretell.partition.group_cost import GroupCosts
 from foretell.partition.nest_cost import NestCosts
 from foretell.target.hardware_spec import HardwareSpec
-from tests.fusing import clusters_of, may_fuse
+from tests.fusing import clusters_of, kept_by, may_fuse
 
 Run = tuple[int, int]
 """The numbers of its first cluster, and of the one after its last."""
@@ -58,7 +58,7 @@ class Oracle:
     def _priced(self, first: int, last: int) -> Iterator[tuple[Tile, float]]:
         for tile in tiles_of(self.clusters[last]):
             steps = steps_in_turn(self.clusters[last], dict(tile), self.costs.nests.spec.cores)
-            tiling = try_tiling(self.clusters[last], dict(tile), steps)
+            tiling = try_tiling(self.clusters[last], dict(tile), steps, self._kept(first, last))
             for cluster in reversed(self.clusters[first:last]):
                 tiling = None if tiling is None else tiling.with_cluster(cluster)
             if tiling is None or tiling.between_bytes > most_between(self.costs.nests.spec):
@@ -101,7 +101,11 @@ class Oracle:
 
     def _is_same(self, group: Fused, run: Run) -> bool:
         tile = self._tile(group, run)
-        return run[1] - run[0] > 1 and try_fuse(self.clusters[slice(*run)], dict(tile), group.steps) == group
+        kept = self._kept(run[0], run[1] - 1)
+        return run[1] - run[0] > 1 and try_fuse(self.clusters[slice(*run)], dict(tile), group.steps, kept) == group
+
+    def _kept(self, first: int, last: int) -> frozenset[Buffer]:
+        return kept_by(self.clusters, first, last + 1, self.kept)
 
     def _tile(self, group: Fused, run: Run) -> Tile:
         axes = self.clusters[run[1] - 1].stages[0].axes

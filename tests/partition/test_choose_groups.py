@@ -162,13 +162,26 @@ def test_nothing_is_hidden_that_others_read() -> None:
     assert not hidden & {buffer.name for kernel in kernels for buffer in (*kernel.reads, *kernel.writes)}
 
 
-def test_an_output_ends_a_run() -> None:
-    """All of a chain is fused; where everybody may read every link, nothing is."""
+def test_outputs_on_the_way() -> None:
+    """All of a chain is fused, by channels; where everybody may read every link, they are tensors nevertheless."""
     sketch = Sketch()
     links = [sketch.data(1, 16, 64, 64)]
     for seed in range(3):
         links.append(conv(sketch, links[-1], 16, 3, group=16, bias=bool(seed)))
-    assert any(isinstance(group, Fused) for group in choose(sketch.graph(links[-1]))[1])
+    (alone,) = choose(sketch.graph(links[-1]))[1]
+    (together,) = choose(sketch.graph(*links[1:]))[1]
+    assert isinstance(alone, Fused) and isinstance(together, Fused)
+    assert len(alone.between) == 2 and not alone.kept
+    assert not together.between and [buffer.name for buffer in together.kept] == [link.name for link in links[1:-1]]
+    check_program(sketch.graph(*links[1:]))
+
+
+def test_an_output_that_tiles_would_share_ends_a_run() -> None:
+    """Channels depend on all channels of the link before, and rows on their neighbours."""
+    sketch = Sketch()
+    links = [sketch.data(1, 16, 64, 64)]
+    for _ in range(2):
+        links.append(conv(sketch, links[-1], 16, 3))
     assert not any(isinstance(group, Fused) for group in choose(sketch.graph(*links[1:]))[1])
 
 
