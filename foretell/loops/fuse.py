@@ -168,7 +168,7 @@ class Tiling:
             return frozenset()
         writers = [(stage.buffer, each.later) for each in self.restricted[1:] for stage in each.cluster.stages]
         able = {buffer for buffer, later in writers if later is not None and buffer in self.needs}
-        return frozenset(able - {buffer for buffer, later in writers if later is None})
+        return self.between & able - {buffer for buffer, later in writers if later is None}
 
     @property
     def moved_bytes(self) -> int:

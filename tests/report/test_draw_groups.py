@@ -126,10 +126,7 @@ def test_unknown_sizes_are_those_of_the_smallest() -> None:
 
 def test_long_models_are_drawn_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     sketch = Sketch()
-    links = [sketch.data(6, 6)]
-    for _ in range(5):
-        links.append(sketch.op("MatMul", links[-1], sketch.weights(6, 6)))
-    graph = sketch.graph(*links[1:])
+    graph = sketch.graph(*(sketch.op("MatMul", sketch.data(6, 6), sketch.weights(6, 6)) for _ in range(5)))
     _, lowered, prediction = drawn(graph)
     monkeypatch.setattr(drawing, "MOST_BOXES", 2)
     picture = draw_groups(graph, lowered, prediction, COLOURS)
