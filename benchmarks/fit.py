@@ -6,7 +6,8 @@ errors of the others tell whether the fit is worth having. The table that is pri
 
 What a plan takes is linear in the coefficients once it is known which of computing and reading takes longer: least
 squares without negative numbers, some times over. Errors are relative, and weigh less the slower a schedule is: what is
-never chosen need not be exact. Large ones weigh less too, since some runs were disturbed.
+never chosen need not be exact. Large ones weigh less too, since some runs were disturbed. The uncertainty is that of
+nests which a fit to the others has not seen, each in turn.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SLOW_WEIGHT = 2
 """The weight of a schedule goes with this power of its speed."""
 USUAL_ERROR = 0.05
 """Errors beyond this weigh less than their square."""
-PULL = 0.02
+PULL = 0.002
 """How strongly each coefficient is drawn to what it was, of the weight of one nest: for terms that hardly occur."""
 
 
@@ -60,7 +61,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def fit(workloads: Sequence[Workload], start: Coefficients, frequency_hz: float, pull: float = PULL) -> Coefficients:
-    """The coefficients that suit measured times best, and the uncertainty that is left."""
+    """The coefficients that suit measured times best, and the uncertainty of what was not fitted to."""
+    errors: list[Floats] = []
+    for number, each in enumerate(workloads):
+        others = [*workloads[:number], *workloads[number + 1 :]]
+        errors.append(np.abs(np.log(_ratios(each, _fit(others or workloads, start, frequency_hz, pull), frequency_hz))))
+    uncertainty = float(f"{np.exp(_quantile(errors, STATED_RATE)):.3g}")
+    return replace(_fit(workloads, start, frequency_hz, pull), uncertainty=uncertainty)
+
+
+def _fit(workloads: Sequence[Workload], start: Coefficients, frequency_hz: float, pull: float) -> Coefficients:
     found = start
     for _ in range(ROUNDS):
         parts = [_equations(each, found, frequency_hz) for each in workloads]
@@ -69,8 +79,7 @@ def fit(workloads: Sequence[Workload], start: Coefficients, frequency_hz: float,
         drawn = np.sqrt(pull * len(parts)) * np.diag(1 / np.where(before > 0, before, 1.0))
         solved = solve_non_negative(np.concatenate([matrix, drawn]), np.concatenate([values, drawn @ before]))
         found = replace(start, **{name: float(f"{value:.3g}") for name, value in zip(TIMES, solved, strict=True)})
-    errors = [np.abs(np.log(_ratios(each, found, frequency_hz))) for each in workloads]
-    return replace(found, uncertainty=float(f"{np.exp(_quantile(errors, STATED_RATE)):.3g}"))
+    return found
 
 
 def predict_again(workload: Workload, coefficients: Coefficients, frequency_hz: float) -> Workload:

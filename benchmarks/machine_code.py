@@ -203,7 +203,8 @@ def loaded(kernel: Kernel, target: Target, count: int) -> Callable[[], None]:
         array = large_empty(int(np.prod(shape)) * buffer.dtype.itemsize).view(buffer.dtype.numpy).reshape(shape)
         array[...] = random.standard_normal(shape).astype(buffer.dtype.numpy)
         held[buffer.name] = array
-    layout = Layout({name: number for number, name in enumerate(held)}, {}, target.spec.vector_bytes)
+    slots = {name: number for number, name in enumerate(held)}
+    layout = Layout(slots, {}, target.spec.vector_bytes, target.spec.unit_bytes)
     POOLS.load(emit_pool(target))
     code = NativeCode(*emit_program([[kernel] * count], layout, target))
     table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held.values()))

@@ -170,7 +170,7 @@ def _checks(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Check
 def _layout(program: Program, target: Target) -> Layout:
     slots = {slot.name: number for number, slot in enumerate(program.slots)}
     symbols = {symbol: number for number, symbol in enumerate(program.symbols)}
-    return Layout(slots, symbols, target.spec.vector_bytes)
+    return Layout(slots, symbols, target.spec.vector_bytes, target.spec.unit_bytes)
 
 
 def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep], constants: Mapping[str, Array]) -> tuple[Slot, ...]:

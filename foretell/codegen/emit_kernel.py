@@ -64,6 +64,7 @@ from foretell.loops.nodes import (
     loads_in,
     offset,
 )
+from foretell.target.hardware_spec import suits_half_vectors
 
 KERNEL = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER])
 """A kernel, or a step: (table of addresses, values of symbols, thread pool)."""
@@ -79,6 +80,8 @@ class Layout:
     slots: Mapping[str, int]
     symbols: Mapping[Sym, int]
     vector_bytes: int
+    unit_bytes: int = 0
+    """What vectors pass through, if narrower ones take less time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def _emit_body(
     for argument in function.args[: len(buffers)]:
         argument.add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    emitter = _LoopEmitter(module, builder, layout.vector_bytes)
+    emitter = _LoopEmitter(module, builder, layout.vector_bytes, layout.unit_bytes or layout.vector_bytes)
     emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
@@ -259,6 +262,7 @@ class _LoopEmitter:
     module: ir.Module
     builder: ir.IRBuilder
     vector_bytes: int
+    unit_bytes: int = 0
     pointers: dict[Buffer, ir.Value] = field(default_factory=dict)
     values: dict[Sym, ir.Value] = field(default_factory=dict)
     registers: dict[Buffer, _Register] = field(default_factory=dict)
@@ -443,7 +447,8 @@ class _LoopEmitter:
         """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
         if uses_tiles(body):
             assert isinstance(extent, int), "a tile of registers has a known size"
-            self._tile_loop(sym, extent, self.vector_bytes // self.tile_element_bytes, body)
+            full, unit = (size // self.tile_element_bytes for size in (self.vector_bytes, self.unit_bytes))
+            self._tile_loop(sym, extent, full // 2 if suits_half_vectors(extent, full, unit) else full, body)
             return
         wide, lanes = vector_steps(body, extent, self.vector_bytes)
         count = self.index(extent)

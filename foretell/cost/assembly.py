@@ -53,7 +53,8 @@ def assemble_kernel(kernel: Kernel, target: Target) -> str:
     """The assembly of a kernel by itself, its loops marked."""
     slots = {buffer.name: number for number, buffer in enumerate((*kernel.reads, *kernel.writes))}
     symbols = sorted(free_symbols(kernel), key=lambda symbol: symbol.name)
-    layout = Layout(slots, {symbol: number for number, symbol in enumerate(symbols)}, target.spec.vector_bytes)
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    layout = Layout(slots, numbers, target.spec.vector_bytes, target.spec.unit_bytes)
     return assemble_module(emit_module(kernel, layout, target, mark_loops=True), target)
 
 

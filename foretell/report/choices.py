@@ -21,6 +21,7 @@ REJECTED = 3
 """Other tiles that are told about."""
 REASONS = {
     "tiles": "its tiles take longer",
+    "hidden": "its tiles load more for each product",
     "steps": "its tiles are smaller, and loops around them run more often",
     "conflicts": "rows push each other out of the first cache",
     "partial_sums": "sums are put aside more often",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -76,8 +77,9 @@ def _nodes(graph: Graph, *operators: str) -> list[Node]:
 def _operands(tiled: Graph, layer: Node) -> tuple[Value, ...]:
     """What is convolved, and the bias if there is one."""
     products, *bias = layer.present_inputs
-    data = tiled.producers[tiled.producers[products].present_inputs[0]]
-    return (data.present_inputs[0], *bias)
+    data = tiled.producers[tiled.producers[products].present_inputs[0]].present_inputs[0]
+    maker = tiled.producers.get(data)
+    return (data if maker is None or maker.op != "Phases" else maker.present_inputs[0], *bias)
 
 
 def _measured(
@@ -88,7 +90,8 @@ def _measured(
     exact = convolve_exactly(before, x, weights, *bias)
     name, found = before.location or before.output.name, arrays[after.output.name].astype(np.float64)
     tile, kernel = ints_attr(after.attrs, "tile"), ints_attr(after.attrs, "kernel")
-    predicted = winograd_error(kernel, x.shape[1], max(tile))
+    channels = x.shape[1] * prod(ints_attr(before.attrs, "strides"))
+    predicted = winograd_error(kernel, channels, max(tile))
     text = f"F({'x'.join(map(str, tile))},{'x'.join(map(str, kernel))})"
     return WinogradLayer(name, text, predicted, compare(name, found, exact, "direct", budget))
 

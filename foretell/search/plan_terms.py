@@ -29,7 +29,7 @@ NEAR_PIECES = 0.25
 FETCHED_COST = 0.8
 """What reading a slab counts as if it was fetched ahead; measured on Ice Lake."""
 
-COMPUTE = ("tiles", "steps", "conflicts", "partial_sums", "finishing", "scattered", "copies", "pieces")
+COMPUTE = ("tiles", "hidden", "steps", "conflicts", "partial_sums", "finishing", "scattered", "copies", "pieces")
 """Terms that go on beside those of `MEMORY`."""
 MEMORY = ("slabs", "rows", "others")
 TIMES = (*COMPUTE, *MEMORY, "waiting")
@@ -43,7 +43,9 @@ class PlanTerms:
     """What plans spend cycles on, all batches together, and how well cores share it; one number for each plan."""
 
     tiles: Amounts
-    """Multiply-adds, loads and chains of the tiles."""
+    """Multiply-adds, loads or chains of the tiles, whichever take longest."""
+    hidden: Amounts
+    """The shorter of multiply-adds and loads, beside the longer."""
     steps: Amounts
     """What steps of the sum lose to their loop."""
     conflicts: Amounts
@@ -123,8 +125,10 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     fetched, waiting = np.where(is_fetched, FETCHED_COST, 0.0), np.where(is_fetched, 0.0, firsts * slab_first)
     batch, steps, tasks = problem.batch, problem.contraction.reduced * problem.batch, task_count(problem, plans)
     finished = points * -(-problem.vector.extent // problem.lanes) * problem.contraction.operations
+    longer, shorter = _tile_cycles(problem, spec, plans)
     return PlanTerms(
-        tiles=weights.tiles * steps * others * _tile_cycles(problem, spec, plans),
+        tiles=weights.tiles * steps * others * longer,
+        hidden=weights.hidden * steps * others * shorter,
         steps=weights.steps * steps * np.where(problem.loads.window is None, tiles, 0.0),
         conflicts=weights.conflicts * steps * others * _missed_rows(problem, spec, plans),
         partial_sums=weights.partial_sums * batch * (1 / part - 1) * points * problem.vector.extent / problem.lanes,
@@ -142,10 +146,11 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
 
 
 def _tile_cycles(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
-    """Of one step of the sum, for all rows and vectors."""
+    """Of one step of the sum, for all rows and vectors: what takes longest, and what goes on beside it."""
+    steps = problem.contraction.reduced
 
     def each(rows: Counts, width: Counts) -> Amounts:
-        return tile_cycles(spec, rows, width, problem.lanes, problem.loads)
+        return tile_cycles(spec, rows, width, problem.lanes, problem.loads, steps)
 
     return covered(plans.rows, plans.width, tiled_rows(problem, plans), problem.vector.extent, each)
 

@@ -7,19 +7,23 @@ longer than both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 
 from foretell.search.contraction import TileLoads, Window
 from foretell.search.near_memory import Amounts, Counts
-from foretell.target.hardware_spec import HardwareSpec
+from foretell.target.hardware_spec import HardwareSpec, suits_half_vectors
+from foretell.target.instructions import reorder_buffer
 
 SPARE_REGISTERS = 1
 """Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 STRADDLING_LOADS = 1.5
 """What a vector counts as that begins anywhere in a line."""
 OVERLAP_LOSS = 0.2
-"""The part of computing, or of loading, that the longer of the two does not hide."""
+"""The part of computing, or of reading from the caches, that the longer of the two does not hide."""
+STEP_INSTRUCTIONS = 1.5
+"""Those of a step of the sum besides multiply-adds: loads that these do not do themselves, and a part of the loop."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 
@@ -32,40 +36,57 @@ def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> tuple[
     widths = np.arange(1, min(width, MOST_VECTORS * lanes) + 1)
     widths = widths[(width % widths == 0) | (widths % lanes == 0)]
     tall, wide = (each.ravel() for each in np.meshgrid(np.arange(1, min(rows, MOST_ROWS) + 1), widths, indexing="ij"))
-    vectors = -(-wide // lanes)
+    vectors, _ = row_vectors(spec, wide, lanes)
     order = np.lexsort((wide, tall, vectors))
     order = order[((tall + 1) * vectors + SPARE_REGISTERS <= spec.vector_registers)[order]]
     return tall[order], wide[order]
+
+
+def row_vectors(spec: HardwareSpec, width: Counts, lanes: int) -> tuple[Counts, Counts]:
+    """Vectors of a row of a tile, and the lanes of each."""
+    is_halved = suits_half_vectors(width, lanes, lanes * spec.unit_bytes // max(1, spec.vector_bytes))
+    each = np.where(is_halved, lanes // 2, lanes)
+    return -(-width // each), each
 
 
 def covered(
     tall: Counts, wide: Counts, rows: int | Counts, width: int, each: Callable[[Counts, Counts], Amounts | Counts]
 ) -> Amounts:
     """The sum of what each tile of the output has, by its rows and width: full tiles and tails."""
-    total = np.zeros(len(tall))
+    total: Amounts = np.zeros(len(tall))
     for count, row_part in ((rows // tall, tall), (rows % tall > 0, rows % tall)):
         for times, lane_part in ((width // wide, wide), (width % wide > 0, width % wide)):
-            total += count * times * each(row_part, lane_part)
+            total = total + count * times * each(row_part, lane_part)
     return total
 
 
 def tile_cycles(
-    spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loads: TileLoads, loss: float = OVERLAP_LOSS
+    spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loads: TileLoads, steps: float = inf
 ) -> Amounts:
-    """Cycles that one step of the reduction takes at least.
+    """Cycles that one of so many steps of the reduction takes at least; and those of the shorter of multiplying and
+    loading, which go on beside the longer.
 
-    A whole vector may take longer to load than half of one, and an element for all of its lanes as long as a vector.
-    What is packed for tiles of odd widths lies across lines.
+    A whole vector may take longer to load than half of one, and an element for all of its lanes as long as what passes
+    through a unit.
+    What is packed for tiles of odd widths lies across lines. Chains of tiles that are over soon overlap.
     """
-    vectors = -(-width // lanes)
-    computing = rows * vectors / spec.fma_ports
+    vectors, each = row_vectors(spec, width, lanes)
+    share = each / lanes
+    computing = rows * vectors * share / spec.fma_ports
     if loads.window is not None:
-        loading = _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle
-        return overlapped(computing, loading, loss)
-    across = loads.packed * vectors * np.where(vectors > 1, 1 - np.gcd(width, lanes) / lanes, 0.0)
-    count = loads.by_row * rows + loads.by_vector * vectors + across + loads.by_both * rows * vectors
-    per_cycle = np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
-    return np.maximum(overlapped(computing, count / per_cycle, loss), float(spec.fma_latency_cycles))
+        loading = share * _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle
+        return np.stack([np.maximum(computing, loading), np.minimum(computing, loading)])
+    across = loads.packed * vectors * np.where(vectors > 1, 1 - np.gcd(width, each) / each, 0.0)
+    elements = loads.by_row * rows * (spec.unit_bytes / max(1, spec.vector_bytes))
+    count = elements + share * (loads.by_vector * vectors + across + loads.by_both * rows * vectors)
+    loading = count / np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
+    longer, chain = np.maximum(computing, loading), spec.fma_latency_cycles / _in_flight(spec, rows * vectors, steps)
+    return np.stack([np.maximum(longer, chain), np.where(longer > chain, np.minimum(computing, loading), 0.0)])
+
+
+def _in_flight(spec: HardwareSpec, sums: Counts, steps: float) -> Amounts:
+    """Tiles whose sums a core adds to at the same time: as many as fit the window of instructions it looks ahead."""
+    return np.maximum(1.0, reorder_buffer(spec.name) / (steps * (sums + STEP_INSTRUCTIONS)))
 
 
 def _window_loads(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: TileLoads, window: Window) -> Amounts:

@@ -26,8 +26,11 @@ WAITING_SHARE = 0.5
 """The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
 STEP_CYCLES = 0.5
 """What a step of a tile loses to its loop."""
-SPILL_CYCLES = 8.0
-"""What each place of a tile costs that does not fit the registers; measured on Ice Lake."""
+SPILL_CYCLES = 0.25
+"""What each place of a tile that does not fit the registers costs for each of them: with 32 of them, as measured on Ice
+Lake; with 17, as measured on Zen 4."""
+PHASE_CYCLES = 16.0
+"""What a vector of data costs that is put together from every second element, say; measured on Zen 4."""
 CLEAR_GAIN = 0.9
 """Tiles must be predicted to take less than this fraction of the direct way, which is exact to the last digits."""
 
@@ -62,6 +65,7 @@ def choose_tile(convolution: Convolution, spec: HardwareSpec, weights_bytes: int
 
 def is_allowed(convolution: Convolution, results: int, error: float) -> bool:
     """Whether tiles of a size exist, can be written out, and are predicted to be exact enough."""
+    convolution = convolution.in_phases
     places = convolution.places(convolution.tile(results))
     if max(convolution.kernel) == 1 or max(places) > MAX_POINTS or prod(places) > MOST_PLACES:
         return False
@@ -88,9 +92,11 @@ def direct_time(convolution: Convolution, spec: HardwareSpec, weights_bytes: int
 def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, weights_bytes: int) -> ConvolutionTime:
     """Of tiles: one matrix product for each place, and transformations before and after.
 
-    The weights grow from the taps to the places of a tile, and all weights of a model are read between two uses; the
-    transformed data and results pass through the nearest cache that holds what one core has of them.
+    With strides, the data is copied in phases first. The weights grow from the taps to the places of a tile, and all
+    weights of a model are read between two uses; the transformed data and results pass through the nearest cache that
+    holds what one core has of them.
     """
+    strides, convolution = convolution.strides, convolution.in_phases
     tile, channels, outputs = convolution.tile(results), convolution.channels, convolution.outputs
     places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
     products = places * channels * _fastest_step(spec, tiles, outputs)
@@ -102,15 +108,21 @@ def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, we
     transforms = tiles * _vectors(spec, channels) * _transform_cycles(spec, before, places, places)
     transforms += tiles * _vectors(spec, outputs) * _transform_cycles(spec, after, places, prod(tile))
     transforms += cycles_from(spec, data_bytes, between) + cycles_from(spec, result_bytes, between)
+    starts = 2
+    if max(strides) > 1:
+        elements = convolution.batch * channels * prod(convolution.data_shape)
+        transforms += PHASE_CYCLES * elements / spec.vector_lanes(8 * FLOAT_BYTES)
+        starts += 1
     return ConvolutionTime(
-        _seconds(spec, products), _seconds(spec, weights), _seconds(spec, transforms), 2 * spec.barrier_cost_s
+        _seconds(spec, products), _seconds(spec, weights), _seconds(spec, transforms), starts * spec.barrier_cost_s
     )
 
 
 def _transform_cycles(spec: HardwareSpec, additions: int, loads: int, stores: int) -> float:
-    """Cycles to transform one vector of tiles whose data is near."""
-    spilled = max(0, loads - spec.vector_registers)
-    return additions / spec.fma_ports + loads / spec.load_ports + stores / spec.store_ports + SPILL_CYCLES * spilled
+    """Cycles to transform one vector of tiles whose data is near; what is wider than a unit is stored in parts."""
+    spilled, parts = max(0, loads - spec.vector_registers), max(1, spec.vector_bytes) / max(1, spec.unit_bytes)
+    storing = parts * (stores / spec.store_ports + SPILL_CYCLES * spilled**2)
+    return additions / spec.fma_ports + loads / spec.load_ports + storing
 
 
 def _vectors(spec: HardwareSpec, channels: int) -> int:
@@ -124,11 +136,9 @@ def _seconds(spec: HardwareSpec, cycles: float | Amounts) -> float:
 def _fastest_step(spec: HardwareSpec, rows: int, width: int) -> float:
     """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best.
 
-    Loads count as hidden, whatever was fitted to the target: the other numbers here were measured against such steps.
+    The shorter of multiplying and loading counts as hidden: the other numbers here were measured against such steps.
     """
     lanes, loads = spec.vector_lanes(8 * FLOAT_BYTES), TileLoads(1, 1, 0)
     tall, wide = tile_shapes(spec, rows, width, lanes)
-    cycles = covered(
-        tall, wide, rows, width, lambda rows, width: tile_cycles(spec, rows, width, lanes, loads, loss=0.0)
-    )
+    cycles, _ = covered(tall, wide, rows, width, lambda rows, width: tile_cycles(spec, rows, width, lanes, loads))
     return float((cycles + STEP_CYCLES * -(-rows // tall) * -(-width // wide)).min())

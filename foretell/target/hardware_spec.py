@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:  # who only loads a compiled model has no need of it
+    import numpy as np
+    import numpy.typing as npt
 
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv64"}
 """The first word of an LLVM triple, or `platform.machine()` in lower case -> the architecture it means."""
@@ -29,7 +34,9 @@ class Coefficients:
     """
 
     tiles: float = 1.0
-    """Of a cycle that multiply-adds, loads and chains need at least."""
+    """Of a cycle that multiply-adds, loads or chains need at least, whichever take longest."""
+    hidden: float = 0.2
+    """Of a cycle that the shorter of multiply-adds and loads needs beside the longer."""
     steps: float = 0.5
     """Of a step of the sum, whatever the tile: large ones lose less."""
     conflicts: float = 0.3
@@ -69,6 +76,8 @@ class HardwareSpec:
     """Everything beyond the architecture's baseline that code may use: LLVM's names, sorted (target/features.py)."""
     vector_bytes: int
     """Width of a vector register; 0 where there are only scalars."""
+    unit_bytes: int
+    """Width of what computes, loads and stores vectors: narrower ones, down to this, take as much less time."""
     vector_registers: int
     fma_ports: int
     """Vector multiply-adds started each cycle; where there is no such instruction, pairs of multiply and add."""
@@ -110,6 +119,10 @@ class HardwareSpec:
         """Elements of `bits` in one vector; at least 1."""
         return max(1, 8 * self.vector_bytes // bits)
 
+    def unit_lanes(self, bits: int) -> int:
+        """The same for what vectors pass through."""
+        return max(1, 8 * self.unit_bytes // bits)
+
     def peak_flops_per_s(self, bits: int = 32, *, cores: int = 1) -> float:
         """Multiply-adds at full rate, each counted as two operations."""
         return 2.0 * self.fma_ports * self.vector_lanes(bits) * self.frequency_hz * cores
@@ -120,6 +133,16 @@ class HardwareSpec:
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
+
+
+@overload
+def suits_half_vectors(width: int, lanes: int, unit_lanes: int) -> bool: ...
+@overload
+def suits_half_vectors(width: npt.NDArray[np.int64], lanes: int, unit_lanes: int) -> npt.NDArray[np.bool_]: ...
+def suits_half_vectors(width: int | npt.NDArray[np.int64], lanes: int, unit_lanes: int) -> bool | npt.NDArray[np.bool_]:
+    """Whether a row of a tile is cut into vectors of half the width: where the last of the full ones would be at most
+    half full, and half of one takes less time than all of it."""
+    return (unit_lanes < lanes) & (width % lanes > 0) & (width % lanes <= lanes // 2)
 
 
 def with_features(spec: HardwareSpec, features: Iterable[str]) -> HardwareSpec:
@@ -134,6 +157,7 @@ def with_features(spec: HardwareSpec, features: Iterable[str]) -> HardwareSpec:
         spec,
         features=kept,
         vector_bytes=min(spec.vector_bytes, widest),
+        unit_bytes=min(spec.unit_bytes, widest),
         vector_registers=spec.vector_registers if "avx512f" in kept else min(spec.vector_registers, 16),
     )
 

@@ -79,6 +79,11 @@ def family_of(cpu: str) -> CoreFamily:
     return next(family for family in map(read_family, family_names()) if cpu in family.cpus)
 
 
+def reorder_buffer(cpu: str) -> int:
+    """Micro-operations that a named CPU has in flight; of one that nobody has described, as many as is usual."""
+    return next((family.reorder_buffer for family in map(read_family, family_names()) if cpu in family.cpus), 224)
+
+
 def parse_family(text: str, where: str) -> CoreFamily:
     """Read one file; a missing, unknown or impossible key is a `UsageError` that names it."""
     table = parse_table(text, where)

@@ -1,7 +1,7 @@
 """A spec file (TOML) -> `HardwareSpec`, and the CPUs that come with the package.
 
-Its keys are the fields of `HardwareSpec` and `CacheLevel`, all required; `aliases` may list other names, and a table
-`[coefficients]` has those of `Coefficients` that were fitted.
+Its keys are the fields of `HardwareSpec` and `CacheLevel`, all required but `unit_bytes`, which is `vector_bytes`
+unless told; `aliases` may list other names, and a table `[coefficients]` has those of `Coefficients` that were fitted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ def read_spec(text: str, where: str) -> HardwareSpec:
     """Read one spec; a missing, unknown or impossible field is a `UsageError` that names it."""
     table = parse_table(text, where)
     table.words("aliases", default=[])
+    vector_bytes = table.count("vector_bytes", least=0)
     spec = HardwareSpec(
         name=table.word("name"),
         triple=table.word("triple"),
         cpu=table.word("cpu"),
         features=table.words("features"),
-        vector_bytes=table.count("vector_bytes", least=0),
+        vector_bytes=vector_bytes,
+        unit_bytes=table.count("unit_bytes", least=0, default=vector_bytes),
         vector_registers=table.count("vector_registers"),
         fma_ports=table.count("fma_ports"),
         fma_latency_cycles=table.count("fma_latency_cycles"),
@@ -91,6 +93,8 @@ def _check_instruction_set(spec: HardwareSpec, where: str) -> None:
     if spec.vector_bytes not in VECTOR_BYTES:
         expected = " or ".join(map(str, VECTOR_BYTES))
         raise unreadable(f"{where}, vector_bytes", expected, str(spec.vector_bytes))
+    if spec.unit_bytes not in (spec.vector_bytes, spec.vector_bytes // 2):
+        raise unreadable(f"{where}, unit_bytes", "vector_bytes, or half of it", str(spec.unit_bytes))
     unknown = sorted(set(spec.features) - KERNEL_NAMES[architecture].keys())
     if unknown:
         raise unreadable(f"{where}, features", "names listed in foretell/target/features.py", ", ".join(unknown))

@@ -27,8 +27,8 @@ class TomlTable:
             return tuple(sorted(value))
         self._refuse(key, "a list of words", value)
 
-    def count(self, key: str, *, least: int = 1) -> int:
-        value = self.facts.pop(key, None)
+    def count(self, key: str, *, least: int = 1, default: int | None = None) -> int:
+        value = self.facts.pop(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= least:
             return value
         self._refuse(key, f"a whole number, at least {least}", value)

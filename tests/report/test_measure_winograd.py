@@ -52,6 +52,14 @@ def test_errors_are_of_rounding_and_below_what_is_predicted(results: int) -> Non
     assert layer.ok and 1e-8 < layer.comparison.needed < layer.predicted
 
 
+def test_strides() -> None:
+    """The error is that of the whole layer, whose phases are channels."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "make y", pads=[1, 1, 1, 1], strides=[2, 2])
+    (layer,) = measure([node], 4)
+    assert layer.tile == "F(4x4,2x2)" and layer.predicted == winograd_error((2, 2), 64, 4)
+    assert layer.ok and 1e-8 < layer.comparison.needed < layer.predicted
+
+
 def test_the_error_is_that_of_the_layer_alone() -> None:
     """Activations are not part of a layer, and what came before is the same for both ways."""
     nodes = [conv("x", "a"), helper.make_node("Relu", ["a"], ["r"]), conv("r", "y")]

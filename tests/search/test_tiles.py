@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,28 +33,53 @@ def test_tiles_and_tails_cover_the_output(rows: int, width: int, loads: TileLoad
     tall, wide = tile_shapes(ICELAKE, rows, width, 16)
     number = data.draw(st.integers(0, len(tall) - 1))
     expected = sum(
-        tile_cycles(ICELAKE, np.array([min(tall[number], rows - row)]), np.array([lanes]), 16, loads)[0]
+        tile_cycles(ICELAKE, np.array([min(tall[number], rows - row)]), np.array([lanes]), 16, loads)[:, 0]
         for row in range(0, rows, int(tall[number]))
         for lanes in (min(wide[number], width - lane) for lane in range(0, width, int(wide[number])))
     )
     found = covered(tall, wide, rows, width, lambda rows, width: tile_cycles(ICELAKE, rows, width, 16, loads))
-    assert found[number] == pytest.approx(expected, rel=1e-9)
+    assert found[:, number] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("rows", "width", "cycles"),
+    ("rows", "width", "longer", "shorter"),
     [
-        (14, 32, 16 + 0.2 * 14),  # 14 elements and two vectors take longer to load than 28 multiply-adds
-        (6, 64, 12 + 0.2 * 10),
-        (2, 112, 9 + 0.2 * 7),
-        (1, 16, 4),  # a chain of multiply-adds
-        (8, 8, 4.5 + 0.2 * 4),  # half a vector on each port
+        (14, 32, 16, 14),  # 14 elements and two vectors take longer to load than 28 multiply-adds
+        (6, 64, 12, 10),
+        (2, 112, 9, 7),
+        (1, 16, 4, 0),  # a chain of multiply-adds
+        (8, 8, 4.5, 4),  # half a vector on each port
     ],
 )
-def test_cycles_of_a_tile(rows: int, width: int, cycles: float) -> None:
-    """Two multiply-adds a cycle beside one load, and a fifth of the shorter on top."""
-    (found,) = tile_cycles(ICELAKE, np.array([rows]), np.array([width]), 16, TileLoads(1, 1, 0))
-    assert found == pytest.approx(cycles)
+def test_cycles_of_a_tile(rows: int, width: int, longer: float, shorter: float) -> None:
+    """Two multiply-adds a cycle beside one load."""
+    found = tile_cycles(ICELAKE, np.array([rows]), np.array([width]), 16, TileLoads(1, 1, 0))
+    assert found[:, 0] == pytest.approx([longer, shorter])
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "longer", "shorter"),
+    [
+        (14, 32, 28, 9),  # a vector a cycle, in two halves, and two elements
+        (9, 24, 13.5, 6),  # three halves
+        (7, 40, 17.5, 6),
+        (5, 30, 10, 4.5 + 2 * 7 / 8),  # more than half of the last vector: two full ones
+        (12, 8, 6.5, 6),
+    ],
+)
+def test_halves_of_vectors_take_half_the_time_where_units_are_narrow(
+    rows: int, width: int, longer: float, shorter: float
+) -> None:
+    zen4 = replace(ICELAKE, unit_bytes=32, fma_ports=1, load_ports=1, loads_per_cycle=1.0)
+    found = tile_cycles(zen4, np.array([rows]), np.array([width]), 16, TileLoads(1, 1, 0, packed=1))
+    assert found[:, 0] == pytest.approx([longer, shorter])
+
+
+def test_chains_of_short_sums_overlap() -> None:
+    """Sixteen steps of a multiply-add and what goes with it are forty instructions, of 352 that may wait."""
+    rows, width, loads = np.array([1]), np.array([16]), TileLoads(1, 1, 0)
+    long, short = (tile_cycles(ICELAKE, rows, width, 16, loads, steps)[0, 0] for steps in (1000, 16))
+    assert long == 4 and short == 2  # the loads of a step remain
 
 
 def test_rows_a_page_apart_push_each_other_out() -> None:
@@ -74,5 +101,5 @@ def test_what_is_packed_for_odd_widths_lies_across_lines() -> None:
     """58 elements fill four vectors as 64 do, and each of their rows begins elsewhere in a line."""
     widths, rows = np.array([58, 64, 16, 10]), np.full(4, 5)
     packed, plain = (tile_cycles(ICELAKE, rows, widths, 16, TileLoads(1, 1, 0, packed=count)) for count in (1, 0))
-    assert packed[0] > plain[0] == plain[1] == packed[1]
-    assert packed[2:].tolist() == plain[2:].tolist()
+    assert packed[0, 0] > plain[0, 0] == plain[0, 1] == packed[0, 1]
+    assert packed[:, 2:].tolist() == plain[:, 2:].tolist()

@@ -9,6 +9,7 @@ from foretell.graph.rewrites.use_winograd import Convolution, use_winograd
 from foretell.link_program import link_program
 from foretell.search.choose_algorithms import choose_algorithms
 from foretell.search.winograd_cost import choose_tile, direct_time, is_allowed, winograd_error, winograd_time
+from foretell.target.hardware_spec import with_cores
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, check_declines, operators
 
@@ -16,8 +17,8 @@ SPEC = resolve_target("icelake-server").spec
 BUDGET = 1e-4
 
 
-def square(channels: int, size: int, outputs: int | None = None, kernel: int = 3) -> Convolution:
-    return Convolution(1, channels, outputs or channels, (kernel, kernel), (size, size))
+def square(channels: int, size: int, outputs: int | None = None, kernel: int = 3, stride: int = 1) -> Convolution:
+    return Convolution(1, channels, outputs or channels, (kernel, kernel), (size, size), (stride, stride))
 
 
 @pytest.mark.parametrize(("channels", "size"), [(64, 56), (128, 28), (256, 56)])
@@ -28,6 +29,15 @@ def test_large_images_pay(channels: int, size: int) -> None:
 @pytest.mark.parametrize("convolution", [square(512, 7), square(3, 224, 64), square(16, 4)], ids=str)
 def test_weights_that_grow_and_transformations_without_use_do_not(convolution: Convolution) -> None:
     assert choose_tile(convolution, SPEC, 100 << 20, BUDGET) == 0
+
+
+def test_strides_pay_where_multiplying_is_dear() -> None:
+    """One multiply-add a cycle and large windows: a first layer. With two, or with few taps to save, it stays direct."""
+    first, zen4 = square(3, 112, 64, kernel=7, stride=2), with_cores(resolve_target("znver4").spec, 1)
+    assert first.in_phases == square(12, 112, 64, kernel=4) and first.in_phases.data_shape == (115, 115)
+    assert choose_tile(first, zen4, 0, BUDGET) == 4
+    assert choose_tile(first, with_cores(SPEC, 1), 0, BUDGET) == 0
+    assert choose_tile(square(3, 112, 32, stride=2), zen4, 0, BUDGET) == 0
 
 
 def test_weights_that_stay_near_allow_larger_tiles() -> None:

@@ -13,6 +13,7 @@ SPEC = HardwareSpec(
     cpu="x",
     features=("avx", "avx2", "avx512f", "fma"),
     vector_bytes=64,
+    unit_bytes=64,
     vector_registers=32,
     fma_ports=2,
     fma_latency_cycles=4,

@@ -99,6 +99,12 @@ def test_coefficients_that_were_fitted() -> None:
         ("1e9", "inf", "tiny.toml, frequency_hz", "a positive number"),
         ("1e9", "nan", "tiny.toml, frequency_hz", "a positive number"),
         ("vector_bytes = 0", "vector_bytes = 24", "tiny.toml, vector_bytes", "0 or 16 or 32 or 64"),
+        (
+            "vector_bytes = 0",
+            "vector_bytes = 0\nunit_bytes = 8",
+            "tiny.toml, unit_bytes",
+            "vector_bytes, or half of it",
+        ),
         ('"tiny"', "7", "tiny.toml, name", "a word"),
         ('["m", "a"]', '"m"', "tiny.toml, features", "a list of words"),
         ('"m"', '"avx"', "tiny.toml, features", "names listed in foretell/target/features.py"),

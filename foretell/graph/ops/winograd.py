@@ -1,5 +1,6 @@
 """Convolutions in tiles of m x m results by Winograd's minimal filtering (`graph/cook_toom.py`).
 
+    p = Phases(x)                p[n, (f..., c), j...] = x[n, c, s*j + f...]     where there are strides s
     V = WinogradInput(x)         V[a, n, t..., c] = (B^T d B)[a]     d: the part of x that tile t depends on
     M = MatMul(V, U)             M[a, n, t..., o] = sum[c] V[a, n, t..., c] * U[a, c, o]
     y = WinogradOutput(M, bias)  y[n, o, m*t + p...] = (A^T M A)[p] + bias[o]
@@ -22,6 +23,7 @@ from foretell.graph.cook_toom import Matrix, minimal_filtering
 from foretell.graph.ops.attrs import ints_attr
 from foretell.graph.ops.contraction import pad_stage
 from foretell.graph.ops.op import Attrs, OpDef, Operands, present
+from foretell.ir import expr
 from foretell.ir.dtypes import F32, DType
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import (
@@ -64,6 +66,41 @@ def _count(numbers: Sequence[int]) -> int:
     return total
 
 
+# --- Phases(x){strides, before, shape}: every s-th element as channels of their own, from each of the first s ---
+
+
+def infer_phases(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, strides, shape = present(operands[0]), ints_attr(attrs, "strides"), ints_attr(attrs, "shape")
+    if x.rank != len(strides) + 2 or len(shape) != len(strides):
+        raise ValueError(f"phases of {strides} and {shape} do not fit the spatial axes of {x}")
+    return (TensorType(x.dtype, (x.shape[0], x.shape[1] * _count(strides), *shape)),)
+
+
+def define_phases(operands: Operands, attrs: Attrs) -> Definition:
+    x, (out,) = present(operands[0]), infer_phases(operands, attrs)
+    strides, before = ints_attr(attrs, "strides"), ints_attr(attrs, "before")
+    after = tuple(
+        expr.maximum(0, stride * count - first - extent)
+        for stride, count, first, extent in zip(strides, out.shape[2:], before, x.shape[2:], strict=True)
+    )
+    stages, source = _padded(x, before, after)
+    axes = axes_over(out.shape)
+    phase: Dim = axes[1].sym // x.shape[1]
+    places: list[Dim] = []
+    for stride, axis in reversed(list(zip(strides, axes[2:], strict=True))):
+        places.insert(0, axis.sym * stride + phase % stride)
+        phase = phase // stride
+    body = Load(source, (axes[0].sym, axes[1].sym % x.shape[1], *places), x.dtype)
+    return Definition((*stages, Stage("phases", x.dtype, axes, body)), (len(stages),))
+
+
+def _padded(x: TensorType, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> tuple[tuple[Stage, ...], Source]:
+    """Operand 0 with zeros around it, and what to load it from."""
+    if not any(before) and not any(after):
+        return (), Operand(0)
+    return (pad_stage(x, before, after, Const(0, x.dtype)),), Local(0)
+
+
 # --- WinogradInput(x){tile, kernel, before, shape} -----------------------------------------------------------
 
 
@@ -82,10 +119,7 @@ def define_winograd_input(operands: Operands, attrs: Attrs) -> Definition:
         count * m + alpha - m - first - extent
         for count, m, alpha, first, extent in zip(tile_counts(attrs), tile, places, before, x.shape[2:], strict=True)
     )
-    stages: tuple[Stage, ...] = ()
-    source: Source = Operand(0)
-    if any(before) or any(after):
-        stages, source = (pad_stage(x, before, after, Const(0, x.dtype)),), Local(0)
+    stages, source = _padded(x, before, after)
     axes = axes_over(out.shape)
     number, n, tiles, c = axes[0].sym, axes[1].sym, axes[2:-1], axes[-1].sym
     loads: dict[Places, Scalar] = {
@@ -254,6 +288,7 @@ def _additions(sums: Iterable[Scalar]) -> int:
 
 
 WINOGRAD: dict[str, OpDef] = {
+    "Phases": OpDef("Phases", infer_phases, define_phases),
     "WinogradInput": OpDef("WinogradInput", infer_winograd_input, define_winograd_input),
     "WinogradOutput": OpDef("WinogradOutput", infer_winograd_output, define_winograd_output),
 }

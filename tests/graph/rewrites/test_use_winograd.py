@@ -8,7 +8,7 @@ import pytest
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Graph, Value
 from foretell.graph.ops.winograd import transform_additions
-from foretell.graph.rewrites.use_winograd import use_winograd
+from foretell.graph.rewrites.use_winograd import use_winograd, weights_in_phases
 from foretell.ir.dtypes import F32, F64
 from foretell.ir.expr import Dim, Sym
 from foretell.link_program import link_program
@@ -31,9 +31,24 @@ GOLDEN = """
     }
 """
 
+GOLDEN_STRIDES = """
+    graph test(%x: f32[1, 1, 5, 3]) {
+    %phases: f32[1, 4, 3, 2] = Phases(%x) {strides=(2, 2), before=(0, 0), shape=(3, 2)}
+    %input: f32[9, 1, 1, 1, 4] = WinogradInput(%phases) {tile=(2, 2), kernel=(2, 2), shape=(2, 1), before=(0, 0)}
+    %matmul: f32[9, 1, 1, 1, 1] = MatMul(%input, %c)
+    %winogradoutput: f32[1, 1, 2, 1] = WinogradOutput(%matmul, %w_1) {tile=(2, 2), kernel=(2, 2), shape=(2, 1)}
+    return y0=%winogradoutput
+    }
+"""
+
 
 def conv(
-    sketch: Sketch, x: Value, outputs: int, kernel: tuple[int, ...] = (3, 3), pads: tuple[int, ...] = (1,) * 4
+    sketch: Sketch,
+    x: Value,
+    outputs: int,
+    kernel: tuple[int, ...] = (3, 3),
+    pads: tuple[int, ...] = (1,) * 4,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     channels, rank = x.shape[1], len(kernel)
     assert isinstance(channels, int)
@@ -42,7 +57,7 @@ def conv(
         x,
         sketch.weights(outputs, channels, *kernel, seed=3),
         sketch.weights(outputs),
-        strides=(1,) * rank,
+        strides=strides or (1,) * rank,
         dilations=(1,) * rank,
         before=pads[:rank],
         after=pads[rank:],
@@ -94,6 +109,41 @@ def test_other_kernels(kernel: tuple[int, ...], shape: tuple[int, ...], results:
     sketch = Sketch()
     pads = tuple((taps - 1) // 2 for taps in kernel) * 2
     check(sketch.graph(conv(sketch, sketch.data(2, 5, *shape), 6, kernel, pads)), results)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "shape", "pads"),
+    [
+        ((3, 3), (2, 2), (9, 12), (1, 1, 1, 1)),
+        ((7, 7), (2, 2), (17, 14), (3, 3, 3, 3)),
+        ((3, 3), (2, 1), (7, 5), (0, 2, 1, 0)),
+        ((5, 2), (3, 2), (23, 6), (2, 0, 2, 0)),  # a stride that no tap reaches across
+        ((2, 2), (2, 2), (8, 9), (0, 0, 0, 0)),  # one tap in each phase along both axes
+        ((3,), (2,), (23,), (1, 1)),
+        ((3, 3), (3, 3), (13, 13), (0, 0, 0, 0)),  # the last of the data takes no part
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("results", [2, 4])
+def test_strides(
+    kernel: tuple[int, ...], strides: tuple[int, ...], shape: tuple[int, ...], pads: tuple[int, ...], results: int
+) -> None:
+    sketch = Sketch()
+    check(sketch.graph(conv(sketch, sketch.data(2, 3, *shape), 17, kernel, pads, strides)), results)
+
+
+def test_golden_strides() -> None:
+    sketch = Sketch()
+    graph = tiled(sketch.graph(conv(sketch, sketch.data(1, 1, 5, 3), 1, pads=(0,) * 4, strides=(2, 2))), 2)
+    lines = [line.strip() for line in str(graph).splitlines() if "constant" not in line]
+    lines = [line.replace("%winogradinput", "%input") for line in lines]
+    assert "\n".join(lines) == text(GOLDEN_STRIDES)
+
+
+def test_weights_in_phases() -> None:
+    """Taps 0 and 2, and tap 1 with a zero."""
+    found = weights_in_phases(np.array([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]), (2,))
+    assert found.tolist() == [[[1.0, 3.0], [4.0, 6.0], [2.0, 0.0], [5.0, 0.0]]]
 
 
 def with_readers(case: str) -> Graph:
@@ -148,8 +198,6 @@ def declined(case: str) -> Graph:
     shape: tuple[Dim, ...] = (1, 4, height, 6)
     weights = sketch.weights(4, 4, 3, 3)
     match case:
-        case "strides":
-            attrs["strides"] = (2, 1)
         case "dilations":
             attrs["dilations"] = (1, 2)
         case "groups":
@@ -171,7 +219,6 @@ def declined(case: str) -> Graph:
 @pytest.mark.parametrize(
     "case",
     [
-        "strides",
         "dilations",
         "groups",
         "negative padding",
