@@ -32,7 +32,7 @@ def test_weights_that_grow_and_transformations_without_use_do_not(convolution: C
 
 
 def test_strides_pay_where_multiplying_is_dear() -> None:
-    """One multiply-add a cycle and large windows: a first layer. With two, or with few taps to save, it stays direct."""
+    """One multiply-add a cycle and large windows: a first layer. With two, or with few taps to save, it is direct."""
     first, zen4 = square(3, 112, 64, kernel=7, stride=2), with_cores(resolve_target("znver4").spec, 1)
     assert first.in_phases == square(12, 112, 64, kernel=4) and first.in_phases.data_shape == (115, 115)
     assert choose_tile(first, zen4, 0, BUDGET) == 4
