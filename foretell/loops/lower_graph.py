@@ -10,6 +10,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.choose_layouts import choose_layouts
 from foretell.loops.lower import Fusion, Scheduler, lower
 from foretell.loops.nodes import Kernel
+from foretell.loops.put_numbers import put_numbers
 from foretell.loops.split_by_value import split_by_value
 from foretell.loops.stages import flatten, inline, split_at_conditions
 from foretell.loops.transpose_operands import transpose_operands
@@ -77,8 +78,9 @@ def _native_step(
         value for node in graph.nodes if id(node) not in own for value in node.present_inputs if value in inside
     }
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
-    stages = inline(flatten(nodes, buffer_of), kept)
-    constants = frozenset(value.name for value in graph.constants)
+    arrays = {value.name: array for value, array in graph.constants.items()}
+    stages = inline(put_numbers(flatten(nodes, buffer_of), arrays), kept)
+    constants = frozenset(arrays)
     if permute:
         stages = choose_layouts(stages, kept, constants, lanes)
     stages = split_by_value(split_at_conditions(widen_buffers(stages, kept)))

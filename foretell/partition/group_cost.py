@@ -20,6 +20,8 @@ from foretell.search.near_memory import LATER_SHARE, cycles_from, second_cache_b
 
 CROSS_BYTES_PER_CYCLE = 3.0
 """What one core reads of lines that another one has written; estimated from what pairs of kernels lose on Ice Lake."""
+WRITING = 2.0
+"""What writing a line takes over reading it: it comes near before it is written, and goes away again."""
 JUMP_CYCLES = 400.0
 """Waiting for the first lines of a run that is stored, if they are not near; estimated from one kernel on Ice Lake."""
 
@@ -122,7 +124,7 @@ class GroupCosts:
         for operand in cost.writes:
             away = kept_bytes if operand.buffer in near else _size_bytes(operand.buffer)
             runs = 1.0 if operand.buffer in near else self._in_runs(operand)
-            further += count * runs * self._far(operand.size_bytes, away)
+            further += WRITING * count * runs * self._far(operand.size_bytes, away)
             waiting += count * self._jumping(operand, away)
         return count * cost.cycles(further / count) + waiting, crossing
 

@@ -82,7 +82,7 @@ def direct_time(convolution: Convolution, spec: HardwareSpec, weights_bytes: int
     """Of the sum as it is defined: rows of the image in tiles of registers."""
     rows, others = convolution.shape[-1], convolution.batch * prod(convolution.shape[:-1])
     steps = convolution.channels * prod(convolution.kernel) * others
-    own_bytes = FLOAT_BYTES * convolution.channels * convolution.outputs * prod(convolution.kernel)
+    own_bytes = _direct_bytes(convolution)
     weights = cycles_from(spec, own_bytes, max(weights_bytes, own_bytes))
     return ConvolutionTime(
         _seconds(spec, steps * _fastest_step(spec, rows, convolution.outputs)), _seconds(spec, weights), 0.0, 0.0
@@ -96,14 +96,15 @@ def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, we
     weights of a model are read between two uses; the transformed data and results pass through the nearest cache that
     holds what one core has of them.
     """
-    strides, convolution = convolution.strides, convolution.in_phases
+    strides, others_bytes = convolution.strides, max(0, weights_bytes - _direct_bytes(convolution))
+    convolution = convolution.in_phases
     tile, channels, outputs = convolution.tile(results), convolution.channels, convolution.outputs
     places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
     products = places * channels * _fastest_step(spec, tiles, outputs)
     own_bytes = FLOAT_BYTES * places * channels * outputs
     data_bytes, result_bytes = (FLOAT_BYTES * places * tiles * count for count in (channels, outputs))
     between = (data_bytes + result_bytes) / spec.cores
-    weights = cycles_from(spec, own_bytes, weights_bytes + own_bytes) + cycles_from(spec, data_bytes, between)
+    weights = cycles_from(spec, own_bytes, others_bytes + own_bytes) + cycles_from(spec, data_bytes, between)
     before, after = transform_additions(tile, convolution.kernel)
     transforms = tiles * _vectors(spec, channels) * _transform_cycles(spec, before, places, places)
     transforms += tiles * _vectors(spec, outputs) * _transform_cycles(spec, after, places, prod(tile))
@@ -116,6 +117,11 @@ def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, we
     return ConvolutionTime(
         _seconds(spec, products), _seconds(spec, weights), _seconds(spec, transforms), starts * spec.barrier_cost_s
     )
+
+
+def _direct_bytes(convolution: Convolution) -> int:
+    """Of its weights as they are."""
+    return FLOAT_BYTES * convolution.channels * convolution.outputs * prod(convolution.kernel)
 
 
 def _transform_cycles(spec: HardwareSpec, additions: int, loads: int, stores: int) -> float:
