@@ -58,8 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     done = {each.nest: each for each in found}
     every = list(workloads(target, options.only))
     rate = candidates_per_second((nest for _, nest, _ in every), target.spec)
-    for name, nest, is_unseen in every:
-        if nest.workload in done or len(done) >= options.workloads:
+    for name, nest, is_unseen in spread(every, options.workloads):
+        if nest.workload in done:
             continue
         judged = judge(name, nest, is_unseen, target, options.schedules)
         if judged is not None:
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         "python -m benchmarks foretell", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--only", default="", metavar="NAME", help="the cases whose names contain this")
-    made.add_argument("--workloads", type=int, default=60, metavar="N", help="at most so many nests")
+    made.add_argument("--workloads", type=int, default=60, metavar="N", help="so many nests, from among all")
     made.add_argument("--schedules", type=int, default=200, metavar="N", help="so many of each")
     made.add_argument("--target", default="native", help="whose numbers predict; `foretell calibrate` writes a file")
     made.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured there, and go on from it")
@@ -96,6 +96,17 @@ def workloads(target: Target, only: str) -> Iterator[Found]:
     for number in range(max(len(known), len(fresh))):
         yield from known[number : number + 1]
         yield from fresh[number : number + 1]
+
+
+def spread(every: Sequence[Found], count: int) -> list[Found]:
+    """Some of many, evenly; half of them unseen where there are as many."""
+    halves = [[found for found in every if found[2] is is_unseen] for is_unseen in (False, True)]
+    unseen = min(max(count // 2, count - len(halves[0])), len(halves[1]))
+    return [found for half, some in zip(halves, (count - unseen, unseen), strict=True) for found in _evenly(half, some)]
+
+
+def _evenly(every: Sequence[Found], count: int) -> list[Found]:
+    return [every[number * len(every) // count] for number in range(min(count, len(every)))] if every else []
 
 
 def _nests(cases: Sequence[Case], target: Target, only: str) -> Iterator[tuple[str, Nest]]:

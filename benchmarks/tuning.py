@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.foretelling import Found, workloads
+from benchmarks.foretelling import spread, workloads
 from benchmarks.fresh_cache import fresh_cache
 from benchmarks.machine import describe_commit, describe_machine
 from benchmarks.time_to_choose import time_to_choose
@@ -77,17 +77,6 @@ def parser() -> argparse.ArgumentParser:
 def is_large(nest: Nest) -> bool:
     contraction = try_contraction(nest.kernel)
     return contraction is not None and contraction.points >= LEAST_PRODUCTS
-
-
-def spread(every: Sequence[Found], count: int) -> list[Found]:
-    """Some of many, evenly; half of them unseen where there are as many."""
-    halves = [[found for found in every if found[2] is is_unseen] for is_unseen in (False, True)]
-    unseen = min(max(count // 2, count - len(halves[0])), len(halves[1]))
-    return [found for half, some in zip(halves, (count - unseen, unseen), strict=True) for found in _evenly(half, some)]
-
-
-def _evenly(every: Sequence[Found], count: int) -> list[Found]:
-    return [every[number * len(every) // count] for number in range(min(count, len(every)))] if every else []
 
 
 def tune(name: str, nest: Nest, is_unseen: bool, target: Target, budget_s: float) -> Tuned | None:

@@ -129,7 +129,8 @@ class GroupCosts:
         return count * cost.cycles(further / count) + waiting, crossing
 
     def _far(self, size_bytes: float, between_bytes: float) -> float:
-        return float(cycles_from(self.nests.spec, size_bytes, between_bytes))
+        spec = self.nests.spec
+        return spec.coefficients.between * float(cycles_from(spec, size_bytes, between_bytes))
 
     def _in_runs(self, operand: Operand) -> float:
         """What is moved over what is asked for: lines come in pairs, and the last of a run may be half in vain."""

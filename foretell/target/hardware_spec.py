@@ -59,6 +59,9 @@ class Coefficients:
     """The same of what serves one tile only."""
     waiting: float = 1.0
     """The same of what nobody fetched in time."""
+    between: float = 1.0
+    """Of a cycle that what lies between kernels, or between their nests, needs from the caches at least: it is read and
+    written in pieces, which nobody fetches ahead."""
     uncertainty: float = 2.0
     """A plan takes between the prediction over this and the prediction times this, four times in five."""
 

@@ -15,13 +15,14 @@ import pytest
 
 from benchmarks import tuning
 from benchmarks.__main__ import main
+from benchmarks.foretelling import spread
 from benchmarks.fresh_cache import fresh_cache
 from benchmarks.line_chart import Line, line_chart
 from benchmarks.page import write_page
 from benchmarks.results import Results, write_results
 from benchmarks.time_to_choose import seconds_to_choose
 from benchmarks.tuned import Delivery, Tuned, TuningResults, line, summary, try_read_tuning, write_tuning
-from benchmarks.tuning import Search, plain_schedule, search, spread
+from benchmarks.tuning import Search, plain_schedule, search
 from benchmarks.tuning_section import plot
 from foretell.graph.build import Builder
 from foretell.ir.dtypes import F32
