@@ -26,6 +26,7 @@ from benchmarks.models.model_cases import model_cases
 from benchmarks.operators import operator_cases
 from foretell.compiler import choose_algorithms, import_model, lower_program, simplify
 from foretell.schedule.steps import Schedule
+from foretell.search.contraction import try_contraction
 from foretell.search.plan_terms import TIMES, plan_terms
 from foretell.search.plans import Plans
 from foretell.search.schedule_contraction import RankedPlans, distinct_schedules, rank_plans
@@ -46,6 +47,8 @@ DISTURBED = 1.05
 FINALISTS = 8
 """Fastest schedules that are measured again together with the chosen one: among hundreds, some were just lucky."""
 FINALS = 3
+LEAST_PRODUCTS = 1 << 15
+"""Nests with fewer take less than a microsecond, as long as it takes to call them."""
 Found: TypeAlias = tuple[str, Nest, bool]
 """A case, a nest of it, and whether the nest is unseen."""
 UNITS = Coefficients(**{field.name: 1.0 for field in fields(Coefficients)})
@@ -56,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     target = Target(with_cores(resolve_target(options.target).spec, 1))
     found = read_workloads(options.json) if options.json is not None and options.json.exists() else ()
     done = {each.nest: each for each in found}
-    every = list(workloads(target, options.only))
+    every = [found for found in workloads(target, options.only) if products(found[1]) >= LEAST_PRODUCTS]
+    every = [found for found in every if not (options.seen and found[2])]
     rate = candidates_per_second((nest for _, nest, _ in every), target.spec)
     for name, nest, is_unseen in spread(every, options.workloads):
         if nest.workload in done:
@@ -78,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
         "python -m benchmarks foretell", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--only", default="", metavar="NAME", help="the cases whose names contain this")
+    made.add_argument("--seen", action="store_true", help="only nests of the suite `ops`")
     made.add_argument("--workloads", type=int, default=60, metavar="N", help="so many nests, from among all")
     made.add_argument("--schedules", type=int, default=200, metavar="N", help="so many of each")
     made.add_argument("--target", default="native", help="whose numbers predict; `foretell calibrate` writes a file")
@@ -96,6 +101,12 @@ def workloads(target: Target, only: str) -> Iterator[Found]:
     for number in range(max(len(known), len(fresh))):
         yield from known[number : number + 1]
         yield from fresh[number : number + 1]
+
+
+def products(nest: Nest) -> int:
+    """Multiplications of a nest."""
+    contraction = try_contraction(nest.kernel)
+    return 0 if contraction is None else contraction.points
 
 
 def spread(every: Sequence[Found], count: int) -> list[Found]:

@@ -21,13 +21,12 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.foretelling import spread, workloads
+from benchmarks.foretelling import products, spread, workloads
 from benchmarks.fresh_cache import fresh_cache
 from benchmarks.machine import describe_commit, describe_machine
 from benchmarks.time_to_choose import time_to_choose
 from benchmarks.tuned import Delivery, Tuned, TuningResults, line, summary, try_read_tuning, write_tuning
 from foretell.schedule.steps import Schedule
-from foretell.search.contraction import try_contraction
 from foretell.search.records import CLEAR_GAIN
 from foretell.search.schedule_contraction import RankedPlans, build_schedule, distinct_schedules, rank_plans
 from foretell.search.schedule_nests import Nest
@@ -48,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     before = try_read_tuning(options.json) if options.json is not None and options.json.exists() else None
     done = {each.nest: each for each in (() if before is None else before.tuned) if each.budget_s == options.budget}
     machine = describe_machine((1,)) if options.json is not None else {}
-    every = [found for found in workloads(target, options.only) if is_large(found[1])]
+    every = [found for found in workloads(target, options.only) if products(found[1]) >= LEAST_PRODUCTS]
     for name, nest, is_unseen in spread(every, options.workloads):
         tuned = done.get(nest.workload) or tune(name, nest, is_unseen, target, options.budget)
         if tuned is None:
@@ -72,11 +71,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--budget", type=float, default=60.0, metavar="S", help="seconds of measuring, each way")
     made.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured there, and go on from it")
     return made
-
-
-def is_large(nest: Nest) -> bool:
-    contraction = try_contraction(nest.kernel)
-    return contraction is not None and contraction.points >= LEAST_PRODUCTS
 
 
 def tune(name: str, nest: Nest, is_unseen: bool, target: Target, budget_s: float) -> Tuned | None:

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import tuning
 from benchmarks.__main__ import main
-from benchmarks.foretelling import spread
+from benchmarks.foretelling import products, spread
 from benchmarks.fresh_cache import fresh_cache
 from benchmarks.line_chart import Line, line_chart
 from benchmarks.page import write_page
@@ -209,11 +209,13 @@ def test_what_was_delivered_is_timed_in_several_processes(nest: Nest, monkeypatc
     assert tuning.time_again(nest, [named("a"), named("b")], TARGET) == {named("a"): 2.0}
 
 
-def test_small_nests_take_no_part(nest: Nest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "LEAST_PRODUCTS", 24 * 32 * 40)
-    assert tuning.is_large(nest)
+def test_small_nests_take_no_part(
+    nest: Nest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert products(nest) == 24 * 32 * 40
     monkeypatch.setattr(tuning, "LEAST_PRODUCTS", 24 * 32 * 40 + 1)
-    assert not tuning.is_large(nest)
+    monkeypatch.setattr(tuning, "workloads", lambda target, only: [("small", nest, False)])
+    assert tuning.main([]) == 0 and "there is nothing to choose" in capsys.readouterr().out
 
 
 def test_a_fresh_cache_is_there_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
