@@ -66,9 +66,9 @@ def tile_cycles(
     """Cycles that one of so many steps of the reduction takes at least; and those of the shorter of multiplying and
     loading, which go on beside the longer.
 
-    A whole vector may take longer to load than half of one, and an element for all of its lanes as long as what passes
-    through a unit.
-    What is packed for tiles of odd widths lies across lines. Chains of tiles that are over soon overlap.
+    A whole vector may take longer to load than half of one, and an element for all of its lanes takes as long as what
+    passes through a unit. What is packed for tiles of odd widths lies across lines. Chains of tiles that are over soon
+    overlap.
     """
     vectors, each = row_vectors(spec, width, lanes)
     share = each / lanes

@@ -122,10 +122,6 @@ class HardwareSpec:
         """Elements of `bits` in one vector; at least 1."""
         return max(1, 8 * self.vector_bytes // bits)
 
-    def unit_lanes(self, bits: int) -> int:
-        """The same for what vectors pass through."""
-        return max(1, 8 * self.unit_bytes // bits)
-
     def peak_flops_per_s(self, bits: int = 32, *, cores: int = 1) -> float:
         """Multiply-adds at full rate, each counted as two operations."""
         return 2.0 * self.fma_ports * self.vector_lanes(bits) * self.frequency_hz * cores
