@@ -20,6 +20,7 @@ CLASSES = tuple(
     """.split()
 )
 """Of vectors, but for `scalar` integers and `branch`: a comparison and a jump that is taken."""
+USUAL_REORDER_BUFFER = 224
 _FOLDER = resources.files("foretell.target").joinpath("instructions")
 
 
@@ -76,12 +77,22 @@ def read_family(name: str) -> CoreFamily:
 
 def family_of(cpu: str) -> CoreFamily:
     """The family of a named CPU: `HardwareSpec.name`."""
-    return next(family for family in map(read_family, family_names()) if cpu in family.cpus)
+    found = _try_family(cpu)
+    assert found is not None, f"no family of cores has {cpu}"
+    return found
 
 
+@cache
 def reorder_buffer(cpu: str) -> int:
     """Micro-operations that a named CPU has in flight; of one that nobody has described, as many as is usual."""
-    return next((family.reorder_buffer for family in map(read_family, family_names()) if cpu in family.cpus), 224)
+    found = _try_family(cpu)
+    return USUAL_REORDER_BUFFER if found is None else found.reorder_buffer
+
+
+def _try_family(cpu: str) -> CoreFamily | None:
+    """The family of the same name is looked at first: reading all of them takes a while."""
+    names = sorted(family_names(), key=lambda name: name != cpu)
+    return next((family for family in map(read_family, names) if cpu in family.cpus), None)
 
 
 def parse_family(text: str, where: str) -> CoreFamily:

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from foretell.support.errors import UsageError
-from foretell.target.instructions import CLASSES, CoreFamily, family_names, family_of, parse_family, read_family
+from foretell.target.instructions import (
+    CLASSES,
+    CoreFamily,
+    family_names,
+    family_of,
+    parse_family,
+    read_family,
+    reorder_buffer,
+)
 from foretell.target.read_spec import cpu_names, read_named
 
 FORM = "{ per_cycle = 1, latency_cycles = 2, micro_ops = ['p0'] }"
@@ -75,3 +83,7 @@ def test_a_wrong_file_is_refused(old: str, new: str, where: str, expected: str) 
     with pytest.raises(UsageError, match="the description of a CPU cannot be read") as caught:
         parse_family(TEXT.replace(old, new, 1), "tiny.toml")
     assert (caught.value.where, caught.value.expected) == (where, expected)
+
+
+def test_cpus_that_nobody_has_described_look_as_far_ahead_as_is_usual() -> None:
+    assert (reorder_buffer("znver4"), reorder_buffer("x86-64-v4"), reorder_buffer("tiny")) == (320, 320, 224)
