@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.choose_layouts import choose_layouts
 from foretell.loops.lower import Fusion, Scheduler, lower
 from foretell.loops.nodes import Kernel
-from foretell.loops.put_numbers import put_numbers
 from foretell.loops.split_by_value import split_by_value
 from foretell.loops.stages import flatten, inline, split_at_conditions
 from foretell.loops.transpose_operands import transpose_operands
@@ -78,11 +78,17 @@ def _native_step(
         value for node in graph.nodes if id(node) not in own for value in node.present_inputs if value in inside
     }
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
-    arrays = {value.name: array for value, array in graph.constants.items()}
-    stages = inline(put_numbers(flatten(nodes, buffer_of), arrays), kept)
-    constants = frozenset(arrays)
+    stages = inline(flatten(nodes, buffer_of, _numbers(graph)), kept)
+    constants = frozenset(value.name for value in graph.constants)
     if permute:
         stages = choose_layouts(stages, kept, constants, lanes)
     stages = split_by_value(split_at_conditions(widen_buffers(stages, kept)))
     stages = transpose_operands(stages, constants)
     return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion)))
+
+
+def _numbers(graph: Graph) -> dict[str, float]:
+    """Constants of one element, by name: floats that are numbers."""
+    arrays = {value.name: array for value, array in graph.constants.items() if array.size == 1}
+    found = {name: array.item() for name, array in arrays.items() if array.dtype.kind == "f"}
+    return {name: number for name, number in found.items() if not isnan(number)}

@@ -71,8 +71,14 @@ class TensorStage:
         return str(stage)
 
 
-def flatten(nodes: Sequence[Node], buffer_of: Callable[[Value], Buffer]) -> list[TensorStage]:
-    """The stages of all nodes in order, over the buffers of their values."""
+def flatten(
+    nodes: Sequence[Node], buffer_of: Callable[[Value], Buffer], numbers: Mapping[str, float] | None = None
+) -> list[TensorStage]:
+    """The stages of all nodes in order, over the buffers of their values; numbers take the place of some, by name.
+
+    before: y[i] = min(max(x[i], low[]), high[])
+    after:  y[i] = min(max(x[i], 0.0), 6.0)          each one instruction, because neither number is NaN
+    """
     stages: list[TensorStage] = []
     for node in nodes:
         define = OPS[node.op].define
@@ -84,7 +90,7 @@ def flatten(nodes: Sequence[Node], buffer_of: Callable[[Value], Buffer]) -> list
                 buffer = buffer_of(node.outputs[definition.outputs.index(number)])
             else:
                 buffer = Buffer(f"{node.outputs[0].name}.{number}.{stage.name}", stage.dtype, stage.type.shape)
-            stages.append(_named(stage, buffer, node, filled, buffer_of, len(stages)))
+            stages.append(_named(stage, buffer, node, filled, buffer_of, numbers or {}, len(stages)))
             filled.append(buffer)
     return stages
 
@@ -95,9 +101,10 @@ def _named(
     node: Node,
     filled: Sequence[Buffer],
     buffer_of: Callable[[Value], Buffer],
+    numbers: Mapping[str, float],
     number: int,
 ) -> TensorStage:
-    """One stage with operands replaced by buffers and axes renamed, so that no two stages share one."""
+    """One stage with operands replaced by buffers or numbers and axes renamed, so that no two stages share one."""
     fresh = {
         axis.sym: replace(axis.sym, name=f"{axis.sym.name}.{number}") for axis in stage.axes + stage.reduction_axes
     }
@@ -110,7 +117,7 @@ def _named(
         assert value is not None
         return buffer_of(value)
 
-    body = _with_sources(substitute_scalar(stage.body, dict(fresh)), source)
+    body = _with_sources(substitute_scalar(stage.body, dict(fresh)), source, numbers)
     axes, inner = (
         tuple(Axis(fresh[axis.sym], axis.extent) for axis in some) for some in (stage.axes, stage.reduction_axes)
     )
@@ -118,9 +125,13 @@ def _named(
     return TensorStage(buffer, axes, body, stage.reduction, inner, place, node.location)
 
 
-def _with_sources(scalar: Scalar, source: Callable[[Source], Buffer]) -> Scalar:
+def _with_sources(scalar: Scalar, source: Callable[[Source], Buffer], numbers: Mapping[str, float]) -> Scalar:
     def keep(load: Load) -> Scalar:
-        return Load(source(load.source), load.indices, load.dtype) if isinstance(load.source, Operand | Local) else load
+        if not isinstance(load.source, Operand | Local):
+            return load
+        buffer = source(load.source)
+        number = numbers.get(buffer.name)
+        return Load(buffer, load.indices, load.dtype) if number is None else Const(number, load.dtype)
 
     return map_loads(scalar, keep)
 
