@@ -36,6 +36,7 @@ class Cluster:
         """What the stages fill."""
         return frozenset(stage.buffer for stage in self.stages)
 
+    @cached_property
     def unified(self) -> Cluster:
         """The same with shared axes named alike."""
         first = self.stages[0]

@@ -127,12 +127,13 @@ class Tiling:
         for number, part in reversed(list(enumerate(parts))):
             if any(stage.buffer not in needs and _is_visible(stage, part) for stage in part.stages):
                 return None
+            whole = part.unified
             restricted = replace(
-                _restrict(part.unified(), needs),
+                _restrict(whole, needs),
                 place=self.restricted[-1].place + 1,
                 part=number if len(parts) > 1 else None,
             )
-            added.append(replace(restricted, later=self._later(part.unified(), restricted, needs)))
+            added.append(replace(restricted, later=self._later(whole, restricted, needs)))
             needs = with_needs(needs, restricted.reads)
         return replace(self, restricted=tuple(added), needs=needs)
 
@@ -224,7 +225,7 @@ def try_tiling(
     So many of them along the last axis are run by one thread in turn, if what one has computed helps the next. `kept`
     are buffers that clusters before it fill and others read besides.
     """
-    whole = last.unified()
+    whole = last.unified
     tiles, bindings = _tiles(whole, tile)
     if not tiles or tiles[-1].extent % steps != 0:
         return None
@@ -310,7 +311,7 @@ def _parts(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> list[
     read = {load.source for load in cluster.loads}
     if len(cluster.stages) == 1 or len(written) > 1 or written & read:
         return [cluster]
-    alone = [Cluster((stage,), len(stage.axes)) for stage in cluster.unified().stages]
+    alone = [Cluster((stage,), len(stage.axes)) for stage in cluster.unified.stages]
     found = [[_needed(axis, each, needs) for axis in each.stages[0].axes] for each in alone]
     inner = [ranges[cluster.depth :] for ranges in found]
     is_alike = all(ranges == found[0] for ranges in found) and not any(any(ranges) for ranges in inner)

@@ -147,7 +147,7 @@ def try_plain_nest(cluster: Cluster, kept: frozenset[Buffer]) -> Kernel | None:
 def _with_own_locals(cluster: Cluster, kept: frozenset[Buffer]) -> tuple[list[TensorStage], list[Buffer]]:
     """The stages with their axes named alike, and with what only they read in registers or on the stack."""
     depth = cluster.depth
-    stages = _rows_in_outputs(list(cluster.unified().stages), depth, kept)
+    stages = _rows_in_outputs(list(cluster.unified.stages), depth, kept)
     locals_ = {s.buffer: _local_buffer(s, depth) for s in stages if s.buffer not in kept and len(stages) > 1}
     return [_with_locals(stage, locals_, depth) for stage in stages], list(locals_.values())
 

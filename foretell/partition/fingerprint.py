@@ -24,7 +24,7 @@ class Fingerprint:
 def fingerprint(cluster: Cluster) -> Fingerprint:
     reads = dict.fromkeys(load.source for load in cluster.loads if isinstance(load.source, Buffer))
     buffers = tuple(dict.fromkeys((*reads, *(stage.buffer for stage in cluster.stages))))
-    alike = groupby(cluster.unified().stages, key=lambda stage: (*stage.axes, *stage.reduction_axes))
+    alike = groupby(cluster.unified.stages, key=lambda stage: (*stage.axes, *stage.reduction_axes))
     nest = Kernel("k", buffers, (), Block(tuple(_loops(axes, stages) for axes, stages in alike)))
     reductions = ",".join(f"{stage.reduction}{len(stage.reduction_axes)}" for stage in cluster.stages)
     return Fingerprint(f"{cluster.depth} {reductions} {canonical(nest)}", buffers)

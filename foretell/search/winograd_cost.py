@@ -55,12 +55,13 @@ class ConvolutionTime:
 
 def choose_tile(convolution: Convolution, spec: HardwareSpec, weights_bytes: int, error: float) -> int:
     """Results of a tile along each axis that should be fastest among those exact enough; 0 for the direct way."""
-    allowed = [results for results in TILES if is_allowed(convolution, results, error)]
-    best = min(allowed, key=lambda m: winograd_time(convolution, m, spec, weights_bytes).total_s, default=0)
-    if best == 0:
-        return 0
     limit_s = CLEAR_GAIN * direct_time(convolution, spec, weights_bytes).total_s
-    return best if winograd_time(convolution, best, spec, weights_bytes).total_s < limit_s else 0
+    best, best_s = 0, limit_s
+    for results in TILES:
+        if is_allowed(convolution, results, error) and products_s(convolution, results, spec) < best_s:
+            time_s = winograd_time(convolution, results, spec, weights_bytes).total_s
+            best, best_s = (results, time_s) if time_s < best_s else (best, best_s)
+    return best
 
 
 def is_allowed(convolution: Convolution, results: int, error: float) -> bool:
@@ -96,11 +97,11 @@ def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, we
     weights of a model are read between two uses; the transformed data and results pass through the nearest cache that
     holds what one core has of them.
     """
+    multiplying_s = products_s(convolution, results, spec)
     strides, others_bytes = convolution.strides, max(0, weights_bytes - _direct_bytes(convolution))
     convolution = convolution.in_phases
     tile, channels, outputs = convolution.tile(results), convolution.channels, convolution.outputs
     places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
-    products = places * channels * _fastest_step(spec, tiles, outputs)
     own_bytes = FLOAT_BYTES * places * channels * outputs
     data_bytes, result_bytes = (FLOAT_BYTES * places * tiles * count for count in (channels, outputs))
     between = (data_bytes + result_bytes) / spec.cores
@@ -115,8 +116,16 @@ def winograd_time(convolution: Convolution, results: int, spec: HardwareSpec, we
         transforms += PHASE_CYCLES * elements / spec.vector_lanes(8 * FLOAT_BYTES)
         starts += 1
     return ConvolutionTime(
-        _seconds(spec, products), _seconds(spec, weights), _seconds(spec, transforms), starts * spec.barrier_cost_s
+        multiplying_s, _seconds(spec, weights), _seconds(spec, transforms), starts * spec.barrier_cost_s
     )
+
+
+def products_s(convolution: Convolution, results: int, spec: HardwareSpec) -> float:
+    """Seconds that multiplying takes in tiles, whatever else they take."""
+    convolution = convolution.in_phases
+    tile = convolution.tile(results)
+    places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
+    return _seconds(spec, places * convolution.channels * _fastest_step(spec, tiles, convolution.outputs))
 
 
 def _direct_bytes(convolution: Convolution) -> int:
