@@ -22,6 +22,8 @@ CROSS_BYTES_PER_CYCLE = 3.0
 """What one core reads of lines that another one has written; estimated from what pairs of kernels lose on Ice Lake."""
 WRITING = 2.0
 """What writing a line takes over reading it: it comes near before it is written, and goes away again."""
+NEST_CYCLES = 30.0
+"""Beginning a nest of a tile: its addresses and the ends of its loops; estimated from one kernel on Zen 4."""
 JUMP_CYCLES = 400.0
 """Waiting for the first lines of a run that is stored, if they are not near; estimated from one kernel on Ice Lake."""
 
@@ -79,6 +81,7 @@ class GroupCosts:
             crossing += shares[phase] * waiting
             compute += shares[phase] * tiling.tile_count * cost.compute
         cycles += later * tiling.tile_count * 2 * self._far(tiling.moved_bytes, kept_bytes)
+        cycles += tiling.tile_count * NEST_CYCLES * sum(shares[phase] for _, phase in runs)
         tasks, cores = tiling.tile_count / (tiling.steps if tiling.moved else 1), self.nests.spec.cores
         return self._mean(cycles, crossing, cores * -(-tasks // cores) / tasks, compute)
 

@@ -22,6 +22,8 @@ STRADDLING_LOADS = 1.5
 """What a vector counts as that begins anywhere in a line."""
 OVERLAP_LOSS = 0.2
 """The part of computing, or of reading from the caches, that the longer of the two does not hide."""
+HALF_TIME = 0.55
+"""What half a vector takes of the time of a full one, where units are half as wide: two are two instructions."""
 STEP_INSTRUCTIONS = 1.5
 """Those of a step of the sum besides multiply-adds: loads that these do not do themselves, and a part of the loop."""
 MOST_ROWS = 28
@@ -71,7 +73,7 @@ def tile_cycles(
     overlap.
     """
     vectors, each = row_vectors(spec, width, lanes)
-    share = each / lanes
+    share = np.where(each < lanes, HALF_TIME, 1.0)
     computing = rows * vectors * share / spec.fma_ports
     if loads.window is not None:
         loading = share * _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle

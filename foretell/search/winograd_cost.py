@@ -27,8 +27,8 @@ WAITING_SHARE = 0.5
 STEP_CYCLES = 0.5
 """What a step of a tile loses to its loop."""
 SPILL_CYCLES = 0.25
-"""What each place of a tile that does not fit the registers costs for each of them: 8 with 32 of them, as measured on Ice
-Lake, and less with fewer, as whole layers suggest on Zen 4."""
+"""What each place of a tile that does not fit the registers costs for each of them: 8 with 32 of them, as measured on
+Ice Lake, and less with fewer, as whole layers suggest on Zen 4."""
 PHASE_CYCLES = 16.0
 """What a vector of data costs that is put together from every second element, say; estimated."""
 CLEAR_GAIN = 0.9

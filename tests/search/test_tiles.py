@@ -61,10 +61,10 @@ def test_cycles_of_a_tile(rows: int, width: int, longer: float, shorter: float) 
     ("rows", "width", "longer", "shorter"),
     [
         (14, 32, 28, 9),  # a vector a cycle, in two halves, and two elements
-        (9, 24, 13.5, 6),  # three halves
-        (7, 40, 17.5, 6),
+        (9, 24, 0.55 * 27, 4.5 + 0.55 * 3),  # three halves
+        (7, 40, 0.55 * 35, 3.5 + 0.55 * 5),
         (5, 30, 10, 4.5 + 2 * 7 / 8),  # more than half of the last vector: two full ones
-        (12, 8, 6.5, 6),
+        (12, 8, 0.55 * 12, 6 + 0.55),
     ],
 )
 def test_halves_of_vectors_take_half_the_time_where_units_are_narrow(
