@@ -21,7 +21,8 @@ from foretell.search.near_memory import LATER_SHARE, cycles_from, second_cache_b
 CROSS_BYTES_PER_CYCLE = 3.0
 """What one core reads of lines that another one has written; estimated from what pairs of kernels lose on Ice Lake."""
 WRITING = 2.0
-"""What writing a line takes over reading it: it comes near before it is written, and goes away again."""
+"""What writing takes over reading; picked by the speed of kernels so chosen on Zen 4, among 1, 1.5 and 2. Stores in a
+row run as fast as loads there, so that it is not the lines themselves that take longer."""
 NEST_CYCLES = 30.0
 """Beginning a nest of a tile: its addresses and the ends of its loops; estimated from one kernel on Zen 4."""
 JUMP_CYCLES = 400.0

@@ -60,8 +60,8 @@ class Coefficients:
     waiting: float = 1.0
     """The same of what nobody fetched in time."""
     between: float = 1.0
-    """Of a cycle that what lies between kernels, or between their nests, needs from the caches at least: it is read and
-    written in pieces, which nobody fetches ahead."""
+    """Of a cycle that what lies between kernels, or between their nests, needs from the caches at least. Perhaps
+    because it is read and written in pieces, which nobody fetches ahead."""
     uncertainty: float = 2.0
     """A plan takes between the prediction over this and the prediction times this, four times in five."""
 

@@ -21,10 +21,9 @@ GOLDEN = """
 """
 
 
-def clip(low: float, high: float, shape: tuple[int, ...] = (), dtype: DType = F32) -> Graph:
+def clip(low: float, high: float, dtype: DType = F32) -> Graph:
     sketch = Sketch()
-    bounds = (sketch.number(bound, shape, dtype) for bound in (low, high))
-    floor, ceiling = bounds
+    floor, ceiling = (sketch.number(bound, dtype=dtype) for bound in (low, high))
     return sketch.graph(sketch.op("Min", sketch.op("Max", sketch.data(5, dtype=dtype), floor), ceiling))
 
 
