@@ -267,6 +267,8 @@ class _LoopEmitter:
     values: dict[Sym, ir.Value] = field(default_factory=dict)
     registers: dict[Buffer, _Register] = field(default_factory=dict)
     partials: dict[Buffer, _Partial] = field(default_factory=dict)
+    around: dict[Buffer, _Partial] = field(default_factory=dict)
+    """Those that loops around the vector loop share."""
     lanes: _Lanes | None = None
     mask: ir.Value | None = None
     blocks: dict[Load, ir.Value] = field(default_factory=dict)
@@ -316,7 +318,7 @@ class _LoopEmitter:
                 # Out of a loop of one iteration, LLVM would take what follows the sum of a tile, to before the sum.
                 self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
-                self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
+                self.serial_loop(sym, extent, body)
             case Store(buffer, indices, value):
                 self.store(buffer, indices, value)
             case Accumulate(buffer, indices, reduction, value):
@@ -443,6 +445,22 @@ class _LoopEmitter:
             rows = [self.builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
         return rows
 
+    def serial_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
+        """Around a short sum in vectors, its partial results are joined once, after all iterations."""
+        inner = body
+        while isinstance(inner, For) and inner.kind == "serial":
+            inner = inner.body
+        lanes = 0
+        if isinstance(inner, For) and inner.kind == "vector" and isinstance(inner.body, Accumulate):
+            wide, lanes = vector_steps(inner.body, inner.extent, self.vector_bytes)
+            lanes = lanes if wide == lanes and not uses_tiles(inner.body) else 0
+        joined = {} if lanes == 0 or self.around else self._make_partials(inner, lanes)
+        self.around |= joined
+        self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
+        for buffer, partial in joined.items():
+            self._join_partial(buffer, partial)
+            del self.around[buffer]
+
     def vector_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
         """Main part in wide vectors, rest in single ones, remainder under a mask; then partial results are joined."""
         if uses_tiles(body):
@@ -452,8 +470,7 @@ class _LoopEmitter:
             return
         wide, lanes = vector_steps(body, extent, self.vector_bytes)
         count = self.index(extent)
-        targets = reduced_in(body)
-        partials = {buffer: self._make_partial(buffer, reduction, wide) for buffer, reduction in targets.items()}
+        partials = self.around or self._make_partials(body, wide)
         start: ir.Value = ir.Constant(I64, 0)
         if wide != lanes:
             start = self._vector_run(sym, start, count, wide, body, partials)
@@ -461,7 +478,7 @@ class _LoopEmitter:
         start = self._vector_run(sym, start, count, lanes, body, partials)
         if not (isinstance(extent, int) and extent % lanes == 0):
             self._remainder(sym, start, count, lanes, body, partials)
-        for buffer, partial in partials.items():
+        for buffer, partial in partials.items() if not self.around else ():
             self._join_partial(buffer, partial)
 
     def stream_loop(self, sym: Sym, extent: Dim, body: Statement) -> None:
@@ -529,6 +546,9 @@ class _LoopEmitter:
             self._vector_body(_Lanes(sym, lanes, active), body, partials)
 
     # --- reductions over a vector loop ---
+
+    def _make_partials(self, body: Statement, lanes: int) -> dict[Buffer, _Partial]:
+        return {buffer: self._make_partial(buffer, reduction, lanes) for buffer, reduction in reduced_in(body).items()}
 
     def _make_partial(self, buffer: Buffer, reduction: str, lanes: int) -> _Partial:
         type = widened(register_type(buffer.dtype), lanes)
@@ -623,11 +643,16 @@ class _LoopEmitter:
         build.store(build.or_(old, found), flags.slot)
 
     def _product_sum(self, reduction: str, value: Scalar, old: ir.Value) -> ir.Value | None:
-        """A fused multiply-add, for a float sum of products."""
+        """A fused multiply-add for each product, for a float sum of products or of sums of them."""
+        if reduction != "sum" or not dtype_of(value).is_float:
+            return None
         match value:
-            case Apply("mul", (left, right)) if reduction == "sum" and dtype_of(value).is_float:
+            case Apply("mul", (left, right)):
                 parts = [self.scalar.splat(self.value(part), lanes_of(old)) for part in (left, right)]
                 return self.scalar.intrinsic("llvm.fma", *parts, old)
+            case Apply("add", (first, second)):
+                added = self._product_sum(reduction, first, old)
+                return None if added is None else self._product_sum(reduction, second, added)
             case _:
                 return None
 

@@ -8,6 +8,7 @@ from foretell.graph.ops.elementwise import ELEMENTWISE
 from foretell.graph.ops.movement import MOVEMENT
 from foretell.graph.ops.normalisation import NORMALISATION
 from foretell.graph.ops.op import OpDef
+from foretell.graph.ops.paired import PAIRED
 from foretell.graph.ops.placement import PLACEMENT
 from foretell.graph.ops.quantise import QUANTISE
 from foretell.graph.ops.reduction import REDUCTION
@@ -21,6 +22,7 @@ OPS: dict[str, OpDef] = {
     **MOVEMENT,
     **REDUCTION,
     **CONTRACTION,
+    **PAIRED,
     **NORMALISATION,
     **QUANTISE,
     **WINDOW,

@@ -268,6 +268,8 @@ def _is_product(scalar: Scalar) -> bool:
             return _is_product(value)
         case Apply("mul", _):
             return True
+        case Apply("add", terms):
+            return all(map(_is_product, terms))
         case _:
             return False
 

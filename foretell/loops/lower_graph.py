@@ -12,6 +12,7 @@ from foretell.loops.choose_layouts import choose_layouts
 from foretell.loops.lower import Fusion, Scheduler, lower
 from foretell.loops.nodes import Kernel
 from foretell.loops.split_by_value import split_by_value
+from foretell.loops.spread_rows import spread_rows
 from foretell.loops.stages import flatten, inline, split_at_conditions
 from foretell.loops.transpose_operands import transpose_operands
 from foretell.loops.widen_buffers import widen_buffers
@@ -82,7 +83,8 @@ def _native_step(
     constants = frozenset(value.name for value in graph.constants)
     if permute:
         stages = choose_layouts(stages, kept, constants, lanes)
-    stages = split_by_value(split_at_conditions(widen_buffers(stages, kept)))
+    stages = spread_rows(widen_buffers(stages, kept), kept)
+    stages = split_by_value(split_at_conditions(stages))
     stages = transpose_operands(stages, constants)
     return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion)))
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Buffer, Load, Scalar, dtype_of
+from foretell.ir.tensor_expr import Apply, Buffer, Load, Scalar, dtype_of
 from foretell.loops.axes import stands_alone, stride_along
 from foretell.loops.nodes import Accumulate, Allocate, Block, Fetch, For, Guard, Kernel, Statement, Store, loads_in
 from foretell.loops.stages import cost_together
@@ -21,6 +21,8 @@ UNROLLED_POINTS = 32
 """Sums of at most so many points are written out where neighbouring rows read the same elements."""
 EVERY_SECOND = 2.5
 """What a vector of every second element counts as, in loads: two of them and a shuffle."""
+FACTORS = 2
+"""Of a product, where they are sums themselves."""
 LINE_BYTES = 64
 JUMP_COST = 0.5
 """What waiting for a line at every step adds to a sum, as a part of computing it."""
@@ -45,6 +47,10 @@ class Contraction:
     bits: int
     operations: float
     """What is computed besides the sum, once for each point of the output, in additions."""
+    products: int = 1
+    """Multiply-adds of a step of the sum."""
+    additions: int = 0
+    """What is added up before it is multiplied, in each step."""
 
     @property
     def reduced(self) -> int:
@@ -75,7 +81,30 @@ def try_contraction(kernel: Kernel) -> Contraction | None:
     if not all(_is_plain(load) for load in loads):
         return None
     bits = 8 * max(4, update.buffer.dtype.itemsize, *(dtype_of(load).itemsize for load in loads))
-    return Contraction(tuple(outer), loops, loads, tuple(_places(body)), bits, cost_together(_values(body)))
+    products, additions = _products(update.value), _additions(update.value)
+    return Contraction(
+        tuple(outer), loops, loads, tuple(_places(body)), bits, cost_together(_values(body)), products, additions
+    )
+
+
+def _products(value: Scalar) -> int:
+    """Terms that a step of a sum adds up."""
+    match value:
+        case Apply("add", (first, second)):
+            return _products(first) + _products(second)
+        case _:
+            return 1
+
+
+def _additions(value: Scalar) -> int:
+    """Additions inside of terms."""
+    match value:
+        case Apply("add", (first, second)):
+            return _additions(first) + _additions(second)
+        case Apply("mul", factors):
+            return sum(isinstance(factor, Apply) and factor.op in ("add", "sub") for factor in factors)
+        case _:
+            return 0
 
 
 def _sums(statement: Statement, loops: tuple[For, ...]) -> Iterator[tuple[tuple[For, ...], Accumulate]]:
@@ -225,6 +254,20 @@ class TileLoads:
     """What neighbouring rows have in common, if the sum is so short that all of it is written out."""
     packed: float = 0.0
     """Of those for each vector, what constants count that are packed tile by tile."""
+    products: int = 1
+    """Multiply-adds for each vector of each row,"""
+    additions: int = 0
+    """and additions besides."""
+
+    @property
+    def held(self) -> int:
+        """Registers for each vector besides its sums."""
+        return int(self.by_vector) if self.additions else 1
+
+    @property
+    def spare(self) -> int:
+        """Registers that hold neither sums nor the vectors they are made from: elements for all lanes, and factors."""
+        return int(self.by_row) + FACTORS if self.additions else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +355,8 @@ def tile_loads(
         if rows is not None and on_row and not on_lane and not can_be_packed(load, rows.sym, constants):
             stride = stride_along(load.source, load.indices, rows.sym) or 0
             row_bytes = max(row_bytes, abs(stride) * load.source.dtype.itemsize)
-    return TileLoads(by_row, by_vector, by_both, row_bytes, _window(contraction, rows, vector), packed)
+    window = _window(contraction, rows, vector)
+    return TileLoads(by_row, by_vector, by_both, row_bytes, window, packed, contraction.products, contraction.additions)
 
 
 def _window(contraction: Contraction, rows: Loop | None, vector: Loop) -> Window | None:

@@ -98,7 +98,7 @@ def every_plan(problem: Problem, spec: HardwareSpec) -> Plans:
 
     Simple ones come first among those of a tile: of plans that should take the same time, the first is chosen.
     """
-    rows, width = tile_shapes(spec, problem.row_count, problem.vector.extent, problem.lanes)
+    rows, width = tile_shapes(spec, problem.row_count, problem.vector.extent, problem.lanes, problem.loads)
     tiles = Plans(
         problem.others[-1].name if problem.others else None,
         problem.rows.name if problem.rows is not None else None,

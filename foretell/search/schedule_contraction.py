@@ -234,7 +234,8 @@ def _unroll_steps(problem: Problem, plan: Plan) -> list[Step]:
         return [Unroll(loop.name) for loop in problem.reductions]
     inner = problem.reductions[-1]
     name, extent = (f"{inner.name}.i", plan.sum_block) if plan.sum_block else (inner.name, inner.extent)
-    steps = max(size for size in range(1, UNROLLED_STEPS + 1) if extent % size == 0)
+    most = max(1, UNROLLED_STEPS // problem.contraction.products)
+    steps = max(size for size in range(1, most + 1) if extent % size == 0)
     return [Tile(name, steps), Unroll(f"{name}.i")] if 1 < steps < extent else []
 
 

@@ -16,8 +16,6 @@ from foretell.search.near_memory import Amounts, Counts
 from foretell.target.hardware_spec import HardwareSpec, suits_half_vectors
 from foretell.target.instructions import reorder_buffer
 
-SPARE_REGISTERS = 1
-"""Registers of a tile that hold neither sums nor the vectors they are made from: the element being broadcast."""
 STRADDLING_LOADS = 1.5
 """What a vector counts as that begins anywhere in a line."""
 OVERLAP_LOSS = 0.2
@@ -26,11 +24,18 @@ HALF_TIME = 0.55
 """What half a vector takes of the time of a full one, where units are half as wide: two are two instructions."""
 STEP_INSTRUCTIONS = 1.5
 """Those of a step of the sum besides multiply-adds: loads that these do not do themselves, and a part of the loop."""
+BROADCAST_CYCLES = 1.0
+"""Broadcasting an element into a register where multiply-adds and additions take all ports; measured on Zen 4. As a
+part of another instruction it costs nothing."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
+PLAIN = TileLoads(1, 1, 0)
+"""Of a sum of products of an element of a row and a vector."""
 
 
-def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> tuple[Counts, Counts]:
+def tile_shapes(
+    spec: HardwareSpec, rows: int, width: int, lanes: int, loads: TileLoads = PLAIN
+) -> tuple[Counts, Counts]:
     """Rows and widths of every tile that fits the registers and is no larger than the output.
 
     Widths are whole vectors, or divide the output; narrow tiles come first, and of these those with few rows.
@@ -40,7 +45,7 @@ def tile_shapes(spec: HardwareSpec, rows: int, width: int, lanes: int) -> tuple[
     tall, wide = (each.ravel() for each in np.meshgrid(np.arange(1, min(rows, MOST_ROWS) + 1), widths, indexing="ij"))
     vectors, _ = row_vectors(spec, wide, lanes)
     order = np.lexsort((wide, tall, vectors))
-    order = order[((tall + 1) * vectors + SPARE_REGISTERS <= spec.vector_registers)[order]]
+    order = order[((tall + loads.held) * vectors + loads.spare <= spec.vector_registers)[order]]
     return tall[order], wide[order]
 
 
@@ -74,7 +79,7 @@ def tile_cycles(
     """
     vectors, each = row_vectors(spec, width, lanes)
     share = np.where(each < lanes, HALF_TIME, 1.0)
-    computing = rows * vectors * share / spec.fma_ports
+    computing = rows * (vectors * share * _computing(spec, loads) + _broadcasting(loads, vectors))
     if loads.window is not None:
         loading = share * _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle
         return np.stack([np.maximum(computing, loading), np.minimum(computing, loading)])
@@ -84,6 +89,18 @@ def tile_cycles(
     loading = count / np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
     longer, chain = np.maximum(computing, loading), spec.fma_latency_cycles / _in_flight(spec, rows * vectors, steps)
     return np.stack([np.maximum(longer, chain), np.where(longer > chain, np.minimum(computing, loading), 0.0)])
+
+
+def _computing(spec: HardwareSpec, loads: TileLoads) -> float:
+    """Cycles of a vector of one row: additions have ports of their own, or take those of multiply-adds."""
+    if spec.add_ports:
+        return max(loads.products / spec.fma_ports, loads.additions / spec.add_ports)
+    return (loads.products + loads.additions) / spec.fma_ports
+
+
+def _broadcasting(loads: TileLoads, vectors: Counts) -> Amounts:
+    """Cycles of the elements of one row: what several vectors add to is broadcast into a register first."""
+    return np.where((vectors > 1) & (loads.additions > 0), BROADCAST_CYCLES * loads.by_row, 0.0)
 
 
 def _in_flight(spec: HardwareSpec, sums: Counts, steps: float) -> Amounts:
@@ -103,6 +120,6 @@ def _window_loads(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: Tile
     return STRADDLING_LOADS * loads.by_both * distinct * vectors + np.where(is_held, 0.0, shared)
 
 
-def overlapped(one: Amounts, other: Amounts, loss: float = OVERLAP_LOSS) -> Amounts:
+def overlapped(one: Amounts | float, other: Amounts | float, loss: float = OVERLAP_LOSS) -> Amounts:
     """The time of two that go on beside each other."""
     return np.maximum(one, other) + loss * np.minimum(one, other)

@@ -8,9 +8,8 @@ from math import prod, sqrt
 from foretell.graph.cook_toom import MAX_POINTS, amplification
 from foretell.graph.ops.winograd import transform_additions
 from foretell.graph.rewrites.use_winograd import Convolution
-from foretell.search.contraction import TileLoads
 from foretell.search.near_memory import Amounts, cycles_from
-from foretell.search.tiles import covered, tile_cycles, tile_shapes
+from foretell.search.product_cost import fastest_step
 from foretell.target.hardware_spec import HardwareSpec
 
 TILES = (2, 3, 4, 5, 6)
@@ -24,8 +23,6 @@ GROWTH = 0.4
 """What each root of a channel adds to the error: sums of products are rounded at each step."""
 WAITING_SHARE = 0.5
 """The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
-STEP_CYCLES = 0.5
-"""What a step of a tile loses to its loop."""
 SPILL_CYCLES = 0.25
 """What each place of a tile that does not fit the registers costs for each of them: 8 with 32 of them, as measured on
 Ice Lake, and less with fewer, as whole layers suggest on Zen 4."""
@@ -86,7 +83,7 @@ def direct_time(convolution: Convolution, spec: HardwareSpec, weights_bytes: int
     own_bytes = _direct_bytes(convolution)
     weights = cycles_from(spec, own_bytes, max(weights_bytes, own_bytes))
     return ConvolutionTime(
-        _seconds(spec, steps * _fastest_step(spec, rows, convolution.outputs)), _seconds(spec, weights), 0.0, 0.0
+        _seconds(spec, steps * fastest_step(spec, rows, convolution.outputs)), _seconds(spec, weights), 0.0, 0.0
     )
 
 
@@ -125,7 +122,7 @@ def products_s(convolution: Convolution, results: int, spec: HardwareSpec) -> fl
     convolution = convolution.in_phases
     tile = convolution.tile(results)
     places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
-    return _seconds(spec, places * convolution.channels * _fastest_step(spec, tiles, convolution.outputs))
+    return _seconds(spec, places * convolution.channels * fastest_step(spec, tiles, convolution.outputs))
 
 
 def _direct_bytes(convolution: Convolution) -> int:
@@ -146,14 +143,3 @@ def _vectors(spec: HardwareSpec, channels: int) -> int:
 
 def _seconds(spec: HardwareSpec, cycles: float | Amounts) -> float:
     return float(cycles) * spec.cycle_s / spec.cores
-
-
-def _fastest_step(spec: HardwareSpec, rows: int, width: int) -> float:
-    """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best.
-
-    The shorter of multiplying and loading counts as hidden: the other numbers here were measured against such steps.
-    """
-    lanes, loads = spec.vector_lanes(8 * FLOAT_BYTES), TileLoads(1, 1, 0)
-    tall, wide = tile_shapes(spec, rows, width, lanes)
-    cycles, _ = covered(tall, wide, rows, width, lambda rows, width: tile_cycles(spec, rows, width, lanes, loads))
-    return float((cycles + STEP_CYCLES * -(-rows // tall) * -(-width // wide)).min())

@@ -84,6 +84,8 @@ class HardwareSpec:
     vector_registers: int
     fma_ports: int
     """Vector multiply-adds started each cycle; where there is no such instruction, pairs of multiply and add."""
+    add_ports: int
+    """Vector additions started each cycle beside multiply-adds; 0 where they take the same ports."""
     fma_latency_cycles: int
     """From accumulator to accumulator: a chain of multiply-adds advances once in this time."""
     load_ports: int

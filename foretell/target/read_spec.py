@@ -1,7 +1,8 @@
 """A spec file (TOML) -> `HardwareSpec`, and the CPUs that come with the package.
 
 Its keys are the fields of `HardwareSpec` and `CacheLevel`, all required but `unit_bytes`, which is `vector_bytes`
-unless told; `aliases` may list other names, and a table `[coefficients]` has those of `Coefficients` that were fitted.
+unless told, and `add_ports`, which is 0; `aliases` may list other names, and a table `[coefficients]` has those of
+`Coefficients` that were fitted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def read_spec(text: str, where: str) -> HardwareSpec:
         unit_bytes=table.count("unit_bytes", least=0, default=vector_bytes),
         vector_registers=table.count("vector_registers"),
         fma_ports=table.count("fma_ports"),
+        add_ports=table.count("add_ports", least=0, default=0),
         fma_latency_cycles=table.count("fma_latency_cycles"),
         load_ports=table.count("load_ports"),
         loads_per_cycle=table.number("loads_per_cycle"),

@@ -44,9 +44,9 @@ def images() -> Network:
 
 
 def single() -> Network:
-    """One product of matrices: nothing to fuse, to permute, or for Winograd's filtering."""
+    """One product with a vector: nothing to fuse, to permute, or to compute in another way."""
     net = Network("single")
-    return net.output(net.linear(net.input("x", 64, 32), 256))
+    return net.output(net.linear(net.input("x", 1, 32), 256))
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ SPEC = HardwareSpec(
     unit_bytes=64,
     vector_registers=32,
     fma_ports=2,
+    add_ports=0,
     fma_latency_cycles=4,
     load_ports=2,
     loads_per_cycle=2.0,

@@ -1,0 +1,72 @@
+"""What a product of matrices should take, as it is defined or with products in pairs; and how exact the latter is."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from foretell.graph.rewrites.pair_products import Product
+from foretell.search.contraction import TileLoads
+from foretell.search.near_memory import cycles_from
+from foretell.search.tiles import PLAIN, covered, overlapped, tile_cycles, tile_shapes
+from foretell.target.hardware_spec import HardwareSpec
+
+PAIRED = TileLoads(3, 3, 0, products=2, additions=2)
+"""Of a step that makes up for three."""
+STEP_CYCLES = 0.5
+"""What a step of a tile loses to its loop."""
+ROW_CYCLES = 25.0
+"""Preparing a row: the sums over it, and a division; measured on Zen 4, as is the next."""
+VECTOR_CYCLES = 8.0
+"""Adding up a vector of a row, dividing it, and adding up its pairs."""
+WAITING_SHARE = 0.5
+"""The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
+PARTED = 2.0
+"""What waiting for weights takes over that if they come in three parts; estimated from two layers on Zen 4."""
+CLEAR_GAIN = 0.85
+"""Pairs must be predicted to take less than this fraction of the time."""
+FLOAT_BITS = 32
+ROUNDING = 2.0**-24
+"""The greatest relative error of rounding to float32."""
+AMPLIFIED = 4.0
+"""What rounding errors of pairs are over those of single products: (x + w) * (x + w) over x * w."""
+GROWTH = 0.4
+"""What each root of a step adds to the error: sums are rounded at each step."""
+
+
+def suits_pairs(product: Product, spec: HardwareSpec, weights_bytes: int, error: float) -> bool:
+    """Whether pairs should be faster, and are exact enough; all weights of a model are read between two uses."""
+    if not spec.add_ports or product.length < 3 or paired_error(product.length) > error:
+        return False
+    own_bytes = product.batch * product.length * product.width * FLOAT_BITS // 8
+    waiting = float(cycles_from(spec, own_bytes, max(weights_bytes, own_bytes)))
+    plain = overlapped(plain_cycles(product, spec), waiting, WAITING_SHARE)
+    return bool(overlapped(paired_cycles(product, spec), PARTED * waiting, WAITING_SHARE) < CLEAR_GAIN * plain)
+
+
+def paired_error(length: int) -> float:
+    """The greatest error to expect of random data, relative to the greatest result."""
+    return ROUNDING * AMPLIFIED * (1 + GROWTH * sqrt(length))
+
+
+def plain_cycles(product: Product, spec: HardwareSpec) -> float:
+    """Of one core, if operands are near."""
+    return product.batch * product.length * fastest_step(spec, product.rows, product.width)
+
+
+def paired_cycles(product: Product, spec: HardwareSpec) -> float:
+    """The same with products in pairs, preparing rows included."""
+    lanes = spec.vector_lanes(FLOAT_BITS)
+    each = product.length / 3 * fastest_step(spec, product.rows, product.width, PAIRED)
+    preparing = product.rows * (ROW_CYCLES + VECTOR_CYCLES * -(-product.length // lanes))
+    return product.batch * (each + preparing)
+
+
+def fastest_step(spec: HardwareSpec, rows: int, width: int, loads: TileLoads = PLAIN) -> float:
+    """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best.
+
+    The shorter of multiplying and loading counts as hidden: the other numbers here were measured against such steps.
+    """
+    lanes = spec.vector_lanes(FLOAT_BITS)
+    tall, wide = tile_shapes(spec, rows, width, lanes, loads)
+    cycles, _ = covered(tall, wide, rows, width, lambda rows, width: tile_cycles(spec, rows, width, lanes, loads))
+    return float((cycles + STEP_CYCLES * -(-rows // tall) * -(-width // wide)).min())

@@ -1,0 +1,53 @@
+"""Which products are computed in pairs: where additions have ports of their own, and multiplying takes longest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from foretell.graph.rewrites.pair_products import Product
+from foretell.search.product_cost import paired_error, suits_pairs
+from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
+from foretell.target.read_spec import read_named
+
+ZEN4 = read_named("znver4")
+
+
+def suits(product: Product, target: str = "znver4", weights_bytes: int = 0, error: float = 1e-4) -> bool:
+    return suits_pairs(product, read_named(target), weights_bytes, error)
+
+
+def test_where_additions_have_ports_of_their_own() -> None:
+    assert suits(Product(1, 128, 768, 768))
+    assert suits(Product(1, 196, 96, 576))
+
+
+@pytest.mark.parametrize("target", ["icelake-server", "skylake", "neoverse-n1", "apple-m1", "x86-64-v3"])
+def test_not_where_they_have_not(target: str) -> None:
+    assert not suits(Product(1, 128, 768, 768), target)
+
+
+@pytest.mark.parametrize("target", ["znver2", "znver3", "znver5"])
+def test_not_where_loads_would_take_longer(target: str) -> None:
+    assert not suits(Product(1, 128, 768, 768), target)
+
+
+def test_not_where_preparing_rows_takes_too_long() -> None:
+    assert not suits(Product(1, 12544, 32, 16))
+    assert not suits(Product(1, 12544, 2, 512))
+
+
+def test_not_where_weights_take_longest() -> None:
+    assert not suits(Product(1, 1, 4096, 4096), weights_bytes=1 << 30)
+    assert not suits(Product(49, 9, 256, 256), weights_bytes=1 << 30)
+    assert suits(Product(49, 49, 256, 256), weights_bytes=1 << 30)
+
+
+def test_not_beyond_the_error_allowed() -> None:
+    assert paired_error(768) < DEFAULT_WINOGRAD_ERROR
+    assert not suits(Product(1, 128, 768, 768), error=1e-7)
+
+
+def test_ports_decide_and_no_names() -> None:
+    assert not suits_pairs(Product(1, 128, 768, 768), replace(ZEN4, add_ports=0), 0, 1e-4)
