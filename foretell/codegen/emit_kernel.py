@@ -29,6 +29,7 @@ from foretell.codegen.loop_shape import (
     widest_bytes,
 )
 from foretell.codegen.mark_loops import LoopMarks
+from foretell.codegen.math_lanes import USUAL, Instructions
 from foretell.codegen.types import (
     I1,
     I8,
@@ -99,13 +100,14 @@ def emit_kernels(
     alike: Alike,
     layout: Layout,
     parallel_for: ir.Function,
+    instructions: Instructions,
     *,
     mark_loops: bool = False,
 ) -> None:
     """Add a function for each kernel; all share a body, which is called like the first of them."""
     symbols = tuple(layout.symbols)
     shared = replace(alike.shared, name=next(iter(alike.kernels.values())).name)
-    body = _emit_body(module, shared, (*shared.reads, *shared.writes), symbols, layout, mark_loops)
+    body = _emit_body(module, shared, (*shared.reads, *shared.writes), symbols, layout, instructions, mark_loops)
     for name, kernel in alike.kernels.items():
         task = _emit_task(module, kernel, (*kernel.reads, *kernel.writes), symbols, layout, body)
         _emit_entry(module, name, kernel, symbols, layout, task, parallel_for)
@@ -124,6 +126,7 @@ def _emit_body(
     buffers: Sequence[Buffer],
     symbols: Sequence[Sym],
     layout: Layout,
+    instructions: Instructions,
     mark_loops: bool,
 ) -> ir.Function:
     type = ir.FunctionType(ir.VoidType(), [POINTER] * len(buffers) + [I64] * (len(symbols) + 2))
@@ -133,6 +136,7 @@ def _emit_body(
         argument.add_attribute("noalias")
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     emitter = _LoopEmitter(module, builder, layout.vector_bytes, layout.unit_bytes or layout.vector_bytes)
+    emitter.instructions = instructions
     emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
@@ -278,6 +282,8 @@ class _LoopEmitter:
     """Registers of buffers that have a shape, by the place of their first element."""
     tile_element_bytes: int = 4
     """The widest element of the kernel: loops over one tile take as many lanes at a time, whatever they compute."""
+    instructions: Instructions = USUAL
+    """For functions of vector math."""
     is_streaming: bool = False
     """Whether full vectors are stored past the caches."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
@@ -293,7 +299,7 @@ class _LoopEmitter:
 
     @property
     def scalar(self) -> ScalarEmitter:
-        return ScalarEmitter(self.module, self.builder)
+        return ScalarEmitter(self.module, self.builder, self.instructions)
 
     # --- statements ---
 

@@ -14,11 +14,13 @@ import llvmlite.ir as ir
 
 from foretell.codegen.compile_module import compile_module, compile_text, module_text
 from foretell.codegen.emit_kernel import KERNEL, Alike, Layout, emit_kernels
+from foretell.codegen.math_lanes import Instructions
 from foretell.codegen.thread_pool import emit_thread_pool
 from foretell.codegen.types import I64, POINTER
 from foretell.loops.canonical import canonical
 from foretell.loops.nodes import Kernel
 from foretell.support.stage_times import StageTimes
+from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import Target
 
 MODULE_TEXT = 1 << 13
@@ -91,8 +93,15 @@ def _module(kernels: Sequence[Alike], layout: Layout, target: Target, *, mark_lo
     module = _empty_module(target)
     parallel_for = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 3 + [I64]), "foretell_parallel_for")
     for alike in kernels:
-        emit_kernels(module, alike, layout, parallel_for, mark_loops=mark_loops)
+        emit_kernels(module, alike, layout, parallel_for, math_instructions(target.spec), mark_loops=mark_loops)
     return module
+
+
+def math_instructions(spec: HardwareSpec) -> Instructions:
+    """What vector math may use: as wide as vectors are, and of x86 only what it says to have."""
+    is_fused = spec.architecture != "x86_64" or "fma" in spec.features
+    has_avx512 = spec.vector_bytes == 64 and {"avx512f", "avx512dq"} <= set(spec.features)
+    return Instructions(is_fused, is_fused and has_avx512)
 
 
 def _function(module: ir.Module, name: str) -> ir.Function:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import llvmlite.ir as ir
 
+from foretell.codegen.math_lanes import Instructions
 from foretell.codegen.narrow_floats import decode, encode, is_narrow_float
 from foretell.codegen.types import (
     DOUBLE,
@@ -33,9 +34,10 @@ CONTRACT = ("contract",)
 class ScalarEmitter:
     """Emits operations at the end of the current block. Values of one lane are broadcast where they meet vectors."""
 
-    def __init__(self, module: ir.Module, builder: ir.IRBuilder) -> None:
+    def __init__(self, module: ir.Module, builder: ir.IRBuilder, instructions: Instructions) -> None:
         self.module = module
         self.builder = builder
+        self.instructions = instructions
 
     # --- shapes of values ---
 
@@ -194,7 +196,7 @@ class ScalarEmitter:
         if op in _FLOAT_INTRINSICS:
             return self.intrinsic(_FLOAT_INTRINSICS[op], *values)
         if op in MATH_FUNCTIONS:
-            return build.call(math_function(self.module, op, first.type), values)
+            return build.call(math_function(self.module, op, first.type, self.instructions), values)
         match op:
             case "add" | "sub" | "mul" | "div":
                 return getattr(build, f"f{op}")(*values, flags=CONTRACT)

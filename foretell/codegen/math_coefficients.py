@@ -33,6 +33,53 @@ EXP = {
 }
 """(e^r - 1 - r) / r^2 on |r| <= ln 2; error relative to e^r."""
 
+EXP_BY_TABLE = {
+    # degree 1, error 2^-29.2
+    FLOAT32: _hex("0x1.00022p-1 0x1.5556acp-3"),
+    # degree 5, error 2^-58.3
+    FLOAT64: _hex(
+        """
+        0x1.000000000010bp-1 0x1.5555555555139p-3 0x1.555555480d831p-5 0x1.1111112599fd2p-7 0x1.6c1cbdb8d5609p-10
+        0x1.a01652008aaf9p-13
+        """
+    ),
+}
+"""(e^r - 1 - r) / r^2 on |r| <= ln(2) / 32 (ln(2) / 16); error relative to e^r."""
+
+POWERS_OF_2 = {
+    FLOAT32: (
+        _hex(
+            """
+            0x1p0 0x1.0b5586p0 0x1.172b84p0 0x1.2387a6p0 0x1.306fep0 0x1.3dea64p0 0x1.4bfdaep0 0x1.5ab07ep0
+            0x1.6a09e6p0 0x1.7a1148p0 0x1.8ace54p0 0x1.9c4918p0 0x1.ae89fap0 0x1.c199bep0 0x1.d5818ep0
+            0x1.ea4afap0
+            """
+        ),
+        _hex(
+            """
+            0x0p0 0x1.8d96d4p-25 -0x1.9c0c22p-27 0x1.964904p-25 0x1.125002p-25 0x1.370be4p-25 -0x1.0a355p-25
+            -0x1.00d8acp-27 0x1.26055cp-26 -0x1.05cb44p-25 0x1.67a1cap-28 0x1.a3b5e4p-28 -0x1.f9c304p-27
+            -0x1.6961b4p-28 -0x1.a5217cp-28 0x1.61428ep-28
+            """
+        ),
+    ),
+    FLOAT64: (
+        _hex(
+            """
+            0x1p0 0x1.172b83c7d517bp0 0x1.306fe0a31b715p0 0x1.4bfdad5362a27p0 0x1.6a09e667f3bcdp0
+            0x1.8ace5422aa0dbp0 0x1.ae89f995ad3adp0 0x1.d5818dcfba487p0
+            """
+        ),
+        _hex(
+            """
+            0x0p0 -0x1.01b15eaa59348p-55 0x1.34d754db0abb6p-55 0x1.690cebb7aafbp-56 -0x1.3b3efbf5e2228p-54
+            0x1.db72fc1f0eab4p-55 0x1.c1a7792cb3387p-55 0x1.4a385a63d07a7p-56
+            """
+        ),
+    ),
+}
+"""2^(j / 16) (2^(j / 8)), a register full, rounded; and for each the part of it that was lost."""
+
 EXPM1 = {
     # degree 4, error 2^-26.1
     FLOAT32: _hex(

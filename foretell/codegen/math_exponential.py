@@ -3,6 +3,8 @@
 One reduction serves them all: with n the integer nearest to x / c, the rest r = x - n c is small, e^r is a polynomial,
 and a power of two is an exponent field. c is split so that n times its upper part is exact (Cody and Waite, Software
 Manual for the Elementary Functions, 1980).
+
+With AVX-512, c is smaller: a register holds the powers of two in between, and r needs hardly a polynomial.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 from foretell.codegen import math_coefficients as c
+from foretell.codegen.math_avx512 import REGISTER_BITS, picked, scaled, within
 from foretell.codegen.math_lanes import (
     Lanes,
     absolute,
@@ -30,6 +33,8 @@ def exp(x: Lanes) -> Lanes:
     Twice the usual range of r costs a term or two of the polynomial. It saves the second power of two that results at
     the ends of the range need: s^2 may be out of range, s never is, and the last product rounds once, denormal or not.
     """
+    if x.instructions.avx512:
+        return _exp_by_table(x)
     x = clamp(x, c.EXP_ZERO[x.format], c.EXP_INFINITE[x.format])
     n, s = _nearest(x, 0.5 / math.log(2))
     ln2, ln2_low = c.LN2[x.format]
@@ -62,9 +67,12 @@ def sigmoid(x: Lanes) -> Lanes:
 
     e = 2^-precision (s + s g), where the offset keeps s normal, and e neither overflows nor loses a denormal result.
     """
-    precision = x.format.precision
-    s, g = _expm1_factors(at_least(-absolute(x), c.EXP_ZERO[x.format]), offset=precision)
-    e = mad(s, g, s) * 2.0**-precision
+    if x.instructions.avx512:
+        e = _exp_by_table(-absolute(x), exact=True)
+    else:
+        precision = x.format.precision
+        s, g = _expm1_factors(at_least(-absolute(x), c.EXP_ZERO[x.format]), offset=precision)
+        e = mad(s, g, s) * 2.0**-precision
     limit = select(x < 0.0, e, 1.0)
     return mad(-limit, e / (e + 1.0), limit)
 
@@ -124,6 +132,28 @@ def _nearest(x: Lanes, factor: float, offset: int = 0) -> tuple[Lanes, Lanes]:
 def _exp_near_0(r: Lanes) -> Lanes:
     """e^r = 1 + r + r^2 E(r)."""
     return mad(mad(polynomial(r, c.EXP[r.format]), r, 1.0), r, 1.0)
+
+
+def _exp_by_table(x: Lanes, *, exact: bool = False) -> Lanes:
+    """e^x = 2^n e^r, where n is a multiple of 1/16 (1/8), as many as floats are in a register, and |r| <= ln(2) / 32.
+
+    2^n is the power of its whole part times one of 16, which the low bits of the shifted sum number. That one is
+    rounded: `exact` makes up for it, for those who need more than one unit in the last place. Where x is out of range,
+    so is n, and r is anything: all it has to do then is not to spoil the sign.
+    """
+    f = x.format
+    count = REGISTER_BITS // f.bits
+    zero = f.shifter / count
+    shifted = mad(x, 1 / math.log(2), zero)
+    n = shifted - zero
+    ln2, ln2_low = c.LN2[f]
+    r = within(mad(n, -ln2_low, mad(n, -ln2, x)), 0.5)
+    slope = mad(polynomial(r, c.EXP_BY_TABLE[f]), r, 1.0)
+    powers, lost = c.POWERS_OF_2[f]
+    power = picked(powers, shifted.bits())
+    if exact:
+        return scaled(mad(mad(slope, r, picked(lost, shifted.bits())), power, power), n)
+    return scaled(mad(slope, r * power, power), n)
 
 
 def _expm1_factors(x: Lanes, offset: int = 0) -> tuple[Lanes, Lanes]:

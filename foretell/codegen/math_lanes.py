@@ -2,7 +2,7 @@
 
 A `Lanes` is one float, one integer or one bit per lane, in one lane or in many. Numbers mixed into an expression become
 constants of the type they meet. Comparisons are ordered: false where a lane is NaN. Shifts to the right are logical.
-No fast-math flag is ever set: what is written is what is computed, on every target and for every number of lanes.
+No fast-math flag is ever set: what is written is what is computed, for every number of lanes.
 """
 
 from __future__ import annotations
@@ -62,6 +62,19 @@ FLOAT32 = Format(bits=32, precision=24)
 FLOAT64 = Format(bits=64, precision=53)
 
 
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a target does in one instruction, of that which vector math can do without."""
+
+    fused: bool = True
+    """Multiply and add, rounding once."""
+    avx512: bool = False
+    """Multiply by any power of two, bound a magnitude, and pick among 64 bytes; with multiply-adds that are fused."""
+
+
+USUAL = Instructions()
+
+
 class _Splat(ir.Constant):
     """A vector constant of equal elements, printed as one."""
 
@@ -70,14 +83,14 @@ class _Splat(ir.Constant):
 
 
 class Lanes:
-    """A value under construction. `fused`: the target has a fused multiply-add in hardware."""
+    """A value under construction, of a target that has these instructions."""
 
-    __slots__ = ("builder", "fused", "value")
+    __slots__ = ("builder", "instructions", "value")
 
-    def __init__(self, builder: ir.IRBuilder, value: ir.Value, fused: bool = True) -> None:
+    def __init__(self, builder: ir.IRBuilder, value: ir.Value, instructions: Instructions = USUAL) -> None:
         self.builder = builder
         self.value = value
-        self.fused = fused
+        self.instructions = instructions
 
     @property
     def type(self) -> ir.Type:
@@ -103,7 +116,7 @@ class Lanes:
         return FLOAT32 if single else FLOAT64
 
     def like(self, value: ir.Value) -> Lanes:
-        return Lanes(self.builder, value, self.fused)
+        return Lanes(self.builder, value, self.instructions)
 
     def lift(self, number: Number) -> Lanes:
         """A number as a constant of this type."""
@@ -288,7 +301,7 @@ def clamp(x: Lanes, low: float, high: float) -> Lanes:
 def mad(a: Number, b: Number, c: Number) -> Lanes:
     """a b + c, fused where the target can: for sums that one more rounding does not spoil."""
     a, b, c = _lifted(a, b, c)
-    return intrinsic("fma", a, b, c) if a.fused else a * b + c
+    return intrinsic("fma", a, b, c) if a.instructions.fused else a * b + c
 
 
 def fma(a: Number, b: Number, c: Number) -> Lanes:
@@ -299,7 +312,7 @@ def fma(a: Number, b: Number, c: Number) -> Lanes:
     most twice. Dekker's splitting asks for |a|, |b| < 2^996.
     """
     a, b, c = _lifted(a, b, c)
-    if a.fused:
+    if a.instructions.fused:
         return intrinsic("fma", a, b, c)
     if a.format is FLOAT32:
         return (a.to_double() * b.to_double() + c.to_double()).to_float()
@@ -324,7 +337,7 @@ def exact_sum_ordered(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
 def exact_product(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
     """a b = p + e exactly, p rounded."""
     p = a * b
-    if a.fused:
+    if a.instructions.fused:
         return p, intrinsic("fma", a, b, -p)
     if a.format is FLOAT32:
         return p, fma(a, b, -p)

@@ -7,7 +7,7 @@ A result is at most 4 units in the last place from the true value, in float32 an
 denormal arguments and results included; `docs/vector-math.md` lists the errors measured. Infinities, NaN and signed
 zeros follow IEEE 754. A lane's result does not depend on how many lanes there are.
 
-The code is straight: special cases are selects, and nothing is gathered from tables. Two things leave the line: angles
+The code is straight: special cases are selects, and nothing is gathered from memory. Two things leave the line: angles
 too huge for the fast reduction, which read words of 2/pi out of line, and the loops of fmod and of integer powers.
 
 The methods are in `math_exponential`, `math_logarithm`, `math_trigonometry` (with `math_reduction`) and `math_power`,
@@ -22,7 +22,7 @@ from types import MappingProxyType
 import llvmlite.ir as ir
 
 from foretell.codegen import math_exponential, math_logarithm, math_power, math_trigonometry
-from foretell.codegen.math_lanes import Lanes, type_name
+from foretell.codegen.math_lanes import USUAL, Instructions, Lanes, type_name
 
 _UNARY: Mapping[str, Callable[[Lanes], Lanes]] = MappingProxyType(
     {
@@ -62,16 +62,15 @@ INTEGER_FUNCTIONS = frozenset(_INTEGER)
 """Powers of signed (ipow) and unsigned (upow) integers: two arguments of one integer type."""
 
 
-def math_function(module: ir.Module, name: str, type: ir.Type, *, fused: bool = True) -> ir.Function:
-    """The internal, always-inlined function `name` on `type`, defined in `module` once.
+def math_function(module: ir.Module, name: str, type: ir.Type, instructions: Instructions = USUAL) -> ir.Function:
+    """The internal, always-inlined function `name` on `type`, defined in `module` once for some instructions.
 
     `type` is float, double, or a vector of them; for `INTEGER_FUNCTIONS` an integer or a vector of integers.
-    With `fused=False` it uses no fused multiply-add, for targets that would call a library for one. The bound on errors
-    is the same.
+    A target without fused multiply-adds would call a library for one; the bound on errors is the same without.
     """
     assert name in MATH_FUNCTIONS | INTEGER_FUNCTIONS, f"there is no function {name}"
     arity = 1 if name in UNARY_FUNCTIONS else 2
-    symbol = f"foretell.{name}.{type_name(type)}" + ("" if fused else ".unfused")
+    symbol = f"foretell.{name}.{type_name(type)}" + _suffix(instructions)
     if symbol in module.globals:
         return module.globals[symbol]
     function = ir.Function(module, ir.FunctionType(type, [type] * arity), symbol)
@@ -80,9 +79,13 @@ def math_function(module: ir.Module, name: str, type: ir.Type, *, fused: bool = 
         function.attributes.add(attribute)
     builder = ir.IRBuilder(function.append_basic_block())
     body = _UNARY.get(name) or _BINARY.get(name) or _INTEGER[name]
-    result = body(*(Lanes(builder, argument, fused) for argument in function.args))
+    result = body(*(Lanes(builder, argument, instructions) for argument in function.args))
     builder.ret(result.value)
     return function
+
+
+def _suffix(instructions: Instructions) -> str:
+    return ".avx512" if instructions.avx512 else "" if instructions.fused else ".unfused"
 
 
 def try_constant_power(builder: ir.IRBuilder, base: ir.Value, exponent: float) -> ir.Value | None:

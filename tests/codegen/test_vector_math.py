@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from foretell.codegen.math_lanes import Instructions
 from foretell.codegen.vector_math import (
     BINARY_FUNCTIONS,
     INTEGER_FUNCTIONS,
@@ -29,6 +30,7 @@ from foretell.codegen.vector_math import (
 )
 
 Array = NDArray[Any]
+PLAIN, UNFUSED, AVX512 = Instructions(), Instructions(fused=False), Instructions(avx512=True)
 Emit = Callable[[ir.IRBuilder, list[ir.Value]], ir.Value]
 
 I64, POINTER = ir.IntType(64), ir.PointerType()
@@ -39,6 +41,18 @@ AIM: dict[str, float] = {"exp": 2.0, "log": 2.0, "tanh": 2.0, "sigmoid": 2.0, "e
 """The functions that models spend their time in are held to less, in float32."""
 UNARY, ODD = sorted(UNARY_FUNCTIONS), "asin asinh atan atanh erf expm1 log1p sin sinh tan tanh".split()
 
+with_instructions = pytest.mark.parametrize(
+    "instructions",
+    [
+        pytest.param(PLAIN, id="plain"),
+        pytest.param(UNFUSED, id="unfused"),
+        pytest.param(
+            AVX512,
+            id="avx512",
+            marks=pytest.mark.skipif(not llvm.get_host_cpu_features().get("avx512dq"), reason="needs AVX-512"),
+        ),
+    ],
+)
 needs_long_double = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="float64 needs a reference of higher precision"
 )
@@ -116,9 +130,9 @@ class Kernel:
 
 
 @cache
-def kernel(name: str, dtype: type[Any], width: int | None = 8, fused: bool = True) -> Kernel:
+def kernel(name: str, dtype: type[Any], width: int | None = 8, instructions: Instructions = PLAIN) -> Kernel:
     def emit(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
-        return builder.call(math_function(builder.module, name, values[0].type, fused=fused), values)
+        return builder.call(math_function(builder.module, name, values[0].type, instructions), values)
 
     return Kernel(dtype, width, 1 if name in UNARY_FUNCTIONS else 2, emit)
 
@@ -229,30 +243,32 @@ def sample(dtype: type[Any]) -> Array:
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
+@with_instructions
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=needs_long_double)])
 @pytest.mark.parametrize("name", UNARY)
-def test_error_is_bounded(name: str, dtype: type[Any], fused: bool) -> None:
-    x = sample(dtype) if fused else sample(dtype)[::3]
+def test_error_is_bounded(name: str, dtype: type[Any], instructions: Instructions) -> None:
+    x = sample(dtype)[::3] if instructions == UNFUSED else sample(dtype)
     limit = AIM.get(name, LIMIT) if dtype is np.float32 else LIMIT
-    check(kernel(name, dtype, fused=fused)(x), reference(name, dtype, x), limit, x)
+    check(kernel(name, dtype, instructions=instructions)(x), reference(name, dtype, x), limit, x)
 
 
 @pytest.mark.slow
+@with_instructions
 @pytest.mark.parametrize("name", UNARY)
-def test_error_is_bounded_everywhere(name: str) -> None:
-    run, block = kernel(name, np.float32, 16), np.arange(2**18, dtype=np.uint32)
+def test_error_is_bounded_everywhere(name: str, instructions: Instructions) -> None:
+    run, block = kernel(name, np.float32, 16, instructions), np.arange(2**18, dtype=np.uint32)
     for start in range(0, 2**32, block.size):
         x = (block + np.uint32(start)).view(np.float32)
         check(run(x), reference(name, np.float32, x), AIM.get(name, LIMIT), x)
 
 
+@with_instructions
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", sorted(MATH_FUNCTIONS))
-def test_lanes_do_not_matter(name: str, dtype: type[Any]) -> None:
+def test_lanes_do_not_matter(name: str, dtype: type[Any], instructions: Instructions) -> None:
     x = sample(dtype)[:: 97 if dtype is np.float32 else 5]
     arguments = (x,) if name in UNARY_FUNCTIONS else (x, np.roll(x, 1))
-    scalar, *vectors = (kernel(name, dtype, width)(*arguments) for width in (None, 1, 4, 8, 16))
+    scalar, *vectors = (kernel(name, dtype, width, instructions)(*arguments) for width in (None, 1, 4, 8, 16, 64))
     for vector in vectors:
         np.testing.assert_array_equal(vector, scalar)
         np.testing.assert_array_equal(np.signbit(vector[~np.isnan(x)]), np.signbit(scalar[~np.isnan(x)]))
@@ -286,9 +302,10 @@ def test_symmetry(name: str, dtype: type[Any]) -> None:
         *((name, -0.0, -0.0) for name in ODD),
     ],
 )
+@with_instructions
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_exact_values(name: str, x: float, expected: float, dtype: type[Any]) -> None:
-    (result,) = kernel(name, dtype)(np.array([x]))
+def test_exact_values(name: str, x: float, expected: float, dtype: type[Any], instructions: Instructions) -> None:
+    (result,) = kernel(name, dtype, instructions=instructions)(np.array([x]))
     assert float(result) == expected and math.copysign(1, result) == math.copysign(1, expected)
 
 
@@ -318,11 +335,11 @@ def pairs(dtype: type[Any]) -> tuple[Array, Array]:
     )
 
 
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
+@with_instructions
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=needs_long_double)])
-def test_pow_error_is_bounded(dtype: type[Any], fused: bool) -> None:
+def test_pow_error_is_bounded(dtype: type[Any], instructions: Instructions) -> None:
     x, y = pairs(dtype)
-    check(kernel("pow", dtype, fused=fused)(x, y), reference("pow", dtype, x, y), LIMIT, x, y)
+    check(kernel("pow", dtype, instructions=instructions)(x, y), reference("pow", dtype, x, y), LIMIT, x, y)
 
 
 def with_signs(*numbers: float) -> list[float]:
@@ -383,9 +400,9 @@ def test_constant_power_declines() -> None:
     assert try_constant_power(builder, ir.FloatType()(2.0), 2.5) is None
 
 
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
+@with_instructions
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_fmod_is_exact(dtype: type[Any], fused: bool) -> None:
+def test_fmod_is_exact(dtype: type[Any], instructions: Instructions) -> None:
     random, n = np.random.default_rng(22), 20_000
     special, _ = (values[::9] for values in edges(dtype))
     unsigned = np.uint32 if dtype is np.float32 else np.uint64
@@ -393,7 +410,7 @@ def test_fmod_is_exact(dtype: type[Any], fused: bool) -> None:
     usual = (random.normal(0, scale, n).astype(dtype) for scale in (100, 3))
     crossed = (special.repeat(special.size), np.tile(special, special.size))
     x, y = (np.concatenate(columns) for columns in zip(anything, usual, crossed, strict=True))
-    result = kernel("fmod", dtype, fused=fused)(x, y)
+    result = kernel("fmod", dtype, instructions=instructions)(x, y)
     with np.errstate(all="ignore"):
         expected = np.fmod(x, y)
     np.testing.assert_array_equal(result, expected)
@@ -425,7 +442,8 @@ def test_a_function_is_defined_once() -> None:
     type = ir.VectorType(ir.FloatType(), 8)
     function = math_function(module, "exp", type)
     assert math_function(module, "exp", type) is function
-    assert math_function(module, "exp", type, fused=False) is not function
+    others = {math_function(module, "exp", type, instructions).name for instructions in (UNFUSED, AVX512)}
+    assert len(others - {function.name}) == 2
     assert function.name == "foretell.exp.v8f32"
 
 
@@ -463,19 +481,18 @@ def test_exp_as_text() -> None:
     assert str(math_function(module, "exp", ir.FloatType())).strip() == EXP.strip()
 
 
-def test_exp_is_sixteen_instructions() -> None:
+@pytest.mark.parametrize(("instructions", "count"), [(PLAIN, 16), (AVX512, 11)], ids=["plain", "avx512"])
+def test_exp_is_few_instructions(instructions: Instructions, count: int) -> None:
     module = ir.Module()
 
     def emit(builder: ir.IRBuilder, values: list[ir.Value]) -> ir.Value:
-        return builder.call(math_function(module, "exp", values[0].type), values)
+        return builder.call(math_function(module, "exp", values[0].type, instructions), values)
 
     add_kernel(module, "kernel", ir.FloatType(), 16, 1, emit)
     target = machine("x86_64-unknown-linux-gnu", "x86-64-v4")
     assembly = target.emit_assembly(optimised(module, target))
-    assert (
-        len(re.findall(r"^\sv(?:min|max|add|sub|mul|div|fm|fnm|psll|and|or|xor|cmp|blend)", assembly, re.MULTILINE))
-        == 16
-    )
+    computes = r"^\sv(?:min|max|add|sub|mul|div|fm|fnm|psll|and|or|xor|cmp|blend|perm|range|scalef)"
+    assert len(re.findall(computes, assembly, re.MULTILINE)) == count
 
 
 LIBRARY = re.compile(
@@ -484,39 +501,40 @@ LIBRARY = re.compile(
 )
 
 
-def library_symbols(triple: str, cpu: str, features: str, fused: bool) -> set[str]:
+def library_symbols(triple: str, cpu: str, features: str, instructions: Instructions) -> set[str]:
     """Functions of libm, of libc and of compiler run times that the machine code of all our functions mentions."""
     module = ir.Module()
     kinds = product(sorted(MATH_FUNCTIONS), [(ir.FloatType(), 8), (ir.DoubleType(), 4)])
     for index, (name, (element, width)) in enumerate(kinds):
 
         def emit(builder: ir.IRBuilder, values: list[ir.Value], name: str = name) -> ir.Value:
-            return builder.call(math_function(module, name, values[0].type, fused=fused), values)
+            return builder.call(math_function(module, name, values[0].type, instructions), values)
 
         add_kernel(module, f"kernel_{index}", element, width, 1 if name in UNARY_FUNCTIONS else 2, emit)
     target = machine(triple, cpu, features)
-    instructions = re.findall(r"^\s+[^.#/;\s].*", target.emit_assembly(optimised(module, target)), re.MULTILINE)
-    operands = (line.split(None, 1)[1] for line in instructions if len(line.split(None, 1)) == 2)
+    lines = re.findall(r"^\s+[^.#/;\s].*", target.emit_assembly(optimised(module, target)), re.MULTILINE)
+    operands = (line.split(None, 1)[1] for line in lines if len(line.split(None, 1)) == 2)
     return {symbol for line in operands for symbol in LIBRARY.findall(line)}
 
 
 @pytest.mark.parametrize(
-    ("triple", "cpu", "features", "fused"),
+    ("triple", "cpu", "features", "instructions"),
     [
-        ("x86_64-unknown-linux-gnu", "x86-64-v2", "", False),
-        ("x86_64-pc-windows-msvc", "x86-64-v4", "", True),
-        ("aarch64-unknown-linux-gnu", "neoverse-n1", "", True),
-        ("arm64-apple-macosx", "apple-m1", "", True),
-        ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+f,+d", True),
-        ("wasm32-unknown-unknown", "generic", "+simd128", False),
+        ("x86_64-unknown-linux-gnu", "x86-64-v2", "", UNFUSED),
+        ("x86_64-pc-windows-msvc", "x86-64-v4", "", PLAIN),
+        ("x86_64-unknown-linux-gnu", "skylake-avx512", "", AVX512),
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", "", PLAIN),
+        ("arm64-apple-macosx", "apple-m1", "", PLAIN),
+        ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+f,+d", PLAIN),
+        ("wasm32-unknown-unknown", "generic", "+simd128", UNFUSED),
     ],
 )
-def test_no_library_is_called(triple: str, cpu: str, features: str, fused: bool) -> None:
-    assert library_symbols(triple, cpu, features, fused) == set()
+def test_no_library_is_called(triple: str, cpu: str, features: str, instructions: Instructions) -> None:
+    assert library_symbols(triple, cpu, features, instructions) == set()
 
 
 def test_fused_steps_need_hardware() -> None:
-    assert library_symbols("x86_64-unknown-linux-gnu", "x86-64-v2", "", fused=True) == {"fma", "fmaf"}
+    assert library_symbols("x86_64-unknown-linux-gnu", "x86-64-v2", "", PLAIN) == {"fma", "fmaf"}
 
 
 def test_the_functions_that_there_are() -> None:
