@@ -7,6 +7,7 @@ and leaves it idle in the others. What to do about it depends on how much a kern
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,7 @@ from foretell.loops.nodes import (
     Statement,
     Store,
     loads_in,
+    loops_in,
     substitute_index,
 )
 
@@ -39,7 +41,8 @@ AHEAD_BYTES = 1024
 READ_AHEAD_BYTES = 2048
 """The same for loads."""
 NEXT_SHARE = 4
-"""The next row is fetched while this one is worked on if so many rows fit in the nearest cache."""
+"""The next row is fetched while this one is worked on if so many rows fit in the nearest cache, or in the second one
+where this row is read again: then it comes while others than loads keep the core busy."""
 ANYWHERE = Sym("anywhere")
 
 
@@ -49,9 +52,9 @@ def place_lines(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     before: for i < 8388608 vector: y[i] = x[i]      after: for i < 8388608 stream: y[i] = x[i]
 
     Where more is written than a share of the last cache, loops that only store neighbouring elements `stream`. Where
-    more is read and written than the cache before that holds, loops fetch the lines they will store to, those that only
-    read fetch what they will read, and those that read a row again fetch the next. Declines for unknown sizes, and does
-    not stream what the kernel reads or updates.
+    more is read and written than the cache before that holds, loops fetch the lines they will store to, those that read
+    a row again fetch the next, and others that only read fetch what they will read. Declines for unknown sizes, and
+    does not stream what the kernel reads or updates.
     """
     written = _total_bytes(kernel.writes)
     moved = written + _total_bytes(kernel.reads)
@@ -63,7 +66,7 @@ def place_lines(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     body = kernel.body
     if written * STREAM_SHARE > last:
         body = _streamed(body, frozenset(kernel.writes) - frozenset(_reused(body)))
-    body = _fetching(body, _Round(kernel, cache_bytes[0]))
+    body = _fetching(body, _Round(kernel, cache_bytes))
     return kernel if body == kernel.body else replace(kernel, body=body)
 
 
@@ -119,11 +122,13 @@ class _Round:
     """One iteration of the loop around vector loops: what they have touched so far, in order."""
 
     kernel: Kernel
-    nearest_bytes: int
+    cache_bytes: Sequence[int]
     around: Sym | None = None
+    repeated: frozenset[Load] = frozenset()
+    """What several loops load, each as if by one and the same variable."""
     stored: set[Buffer] = field(default_factory=set)
     loaded: set[Load] = field(default_factory=set)
-    """Loads by earlier loops, each as if by one and the same variable."""
+    """By earlier loops, in the same way."""
     fetched: set[Load] = field(default_factory=set)
 
 
@@ -132,7 +137,8 @@ def _fetching(statement: Statement, now: _Round) -> Statement:
         case For(_, _, kind) if kind in VECTOR_KINDS:
             return _with_fetches(statement, now)
         case For(sym, extent, kind, body):
-            return For(sym, extent, kind, _fetching(body, _Round(now.kernel, now.nearest_bytes, sym)))
+            following = _Round(now.kernel, now.cache_bytes, sym, _repeated(body, now.kernel.reads))
+            return For(sym, extent, kind, _fetching(body, following))
         case Guard(condition, body):
             return Guard(condition, _fetching(body, now))
         case Allocate(buffer, body):
@@ -166,7 +172,7 @@ def _for_stores(loop: For, now: _Round) -> Iterator[Fetch]:
 
 
 def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
-    """What the next round will load where this one waited before; and what a loop that only reads waits for.
+    """What the next round will load, where this one loads it again; and what another loop that only reads waits for.
 
     The latter comes from a little further on in a long row, or from the next round.
     """
@@ -178,25 +184,45 @@ def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
         assert isinstance(buffer, Buffer)
         if not _are_neighbours(buffer, load.indices, loop.sym) or known in now.fetched:
             continue
-        is_known = known in now.loaded
-        if only_reads and not is_known and _is_long(loop, buffer):
+        is_again = known in now.loaded
+        if known in now.repeated and now.around and _fits(loop, buffer, now.cache_bytes[:2][-1]):
+            if is_again:
+                yield _next_round(load, now.around)
+                now.fetched.add(known)
+        elif only_reads and not is_again and _is_long(loop, buffer):
             yield _ahead(buffer, load.indices, READ_AHEAD_BYTES, to_write=False)
-        elif (only_reads or is_known) and now.around and _fits(loop, buffer, now):
+        elif only_reads and now.around and _fits(loop, buffer, now.cache_bytes[0]):
+            yield _next_round(load, now.around)
             now.fetched.add(known)
-            later = {now.around: now.around + 1}
-            yield Fetch(buffer, tuple(expr.substitute(index, later) for index in _plain(load.indices)), to_write=False)
 
 
-def _fits(loop: For, buffer: Buffer, now: _Round) -> bool:
+def _repeated(body: Statement, buffers: Sequence[Buffer]) -> frozenset[Load]:
+    """Loads that more than one vector loop has."""
+    loads = Counter(
+        _anywhere(load, loop.sym)
+        for loop in loops_in(body)
+        if loop.kind in VECTOR_KINDS
+        for load in _loads_of(loop, buffers)
+    )
+    return frozenset(load for load, count in loads.items() if count > 1)
+
+
+def _fits(loop: For, buffer: Buffer, cache_bytes: int) -> bool:
     """Whether a row is long enough for the next one to come in time, and short enough for both to stay."""
     _, longest = expr.bounds(loop.extent)
     row_bytes = (longest or 0) * buffer.dtype.itemsize
-    return AHEAD_BYTES <= row_bytes <= now.nearest_bytes // NEXT_SHARE
+    return AHEAD_BYTES <= row_bytes <= cache_bytes // NEXT_SHARE
 
 
 def _is_long(loop: For, buffer: Buffer) -> bool:
     _, longest = expr.bounds(loop.extent)
     return longest is None or longest * buffer.dtype.itemsize >= LONG_BYTES
+
+
+def _next_round(load: Load, around: Sym) -> Fetch:
+    assert isinstance(load.source, Buffer)
+    later = {around: around + 1}
+    return Fetch(load.source, tuple(expr.substitute(index, later) for index in _plain(load.indices)), to_write=False)
 
 
 def _ahead(buffer: Buffer, indices: Sequence[object], distance_bytes: int, *, to_write: bool) -> Fetch:

@@ -75,7 +75,7 @@ def test_lines_of_smaller_ones_are_fetched() -> None:
 
 
 def test_a_second_pass_fetches_the_next_row() -> None:
-    """The first of three passes fetches this row, the second the next, and the lines it is the first to store to."""
+    """The second of three passes fetches the next row, and the lines it is the first to store to."""
     expected = """
         kernel softmax(%x: f32[64, 2048]) -> %softmax: f32[64, 2048] {
           for i0.0 < 64 parallel:
@@ -85,7 +85,6 @@ def test_a_second_pass_fetches_the_next_row() -> None:
             %softmax.0.max.acc: f32[] in register
             %softmax.0.max.acc[] = -inf:f32
             for r1.0 < 2048 vector:
-              fetch %x[i0.0, r1.0 + 512] to read
               %softmax.0.max.acc[] max= %x[i0.0, r1.0]
             %softmax.0.max[] = %softmax.0.max.acc[]
             %softmax.2.sum.acc: f32[] in register
@@ -104,6 +103,11 @@ def test_a_second_pass_fetches_the_next_row() -> None:
     kernel = place_lines(kernel_of(softmax(2048)), (1 << 15, 1 << 18, 1 << 22))
     verify(kernel)
     assert str(kernel) == text(expected)
+
+
+def test_a_row_too_long_for_the_second_cache_is_fetched_in_its_first_pass() -> None:
+    printed = str(place_lines(kernel_of(softmax(2048)), (1 << 12, 1 << 14, 1 << 22)))
+    assert "fetch %x[i0.0, r1.0 + 512] to read" in printed and "fetch %x[i0.0 + 1" not in printed
 
 
 @pytest.mark.parametrize(
