@@ -46,6 +46,19 @@ EXP_BY_TABLE = {
 }
 """(e^r - 1 - r) / r^2 on |r| <= ln(2) / 32 (ln(2) / 16); error relative to e^r."""
 
+EXP2_BY_TABLE = {
+    # degree 2, error 2^-29.2
+    FLOAT32: _hex("0x1.62e43p-1 0x1.ebfff4p-3 0x1.c6acdcp-5"),
+    # degree 6, error 2^-58.2
+    FLOAT64: _hex(
+        """
+        0x1.62e42fefa39efp-1 0x1.ebfbdff82c77ap-3 0x1.c6b08d704a986p-5 0x1.3b2ab6ef9e34bp-7
+        0x1.5d87fe6d02052p-10 0x1.430e5899fe841p-13 0x1.ffcf7f2b0165ep-17
+        """
+    ),
+}
+"""(2^r - 1) / r on |r| <= 1/32 (1/16); error relative to 2^r."""
+
 POWERS_OF_2 = {
     FLOAT32: (
         _hex(

@@ -108,8 +108,13 @@ def erf(x: Lanes) -> Lanes:
     """
     small = mad(x, polynomial(x * x, c.ERF_SMALL[x.format]), x)
     a = at_most(absolute(x), c.ERF_IS_1[x.format])
-    p, s = exp2_factors(polynomial(a, c.ERFC_EXPONENT[x.format]), c.EXP2[x.format])
-    return select(absolute(x) < 1.0, small, copysign(mad(-p, s, 1.0), x))
+    exponent = polynomial(a, c.ERFC_EXPONENT[x.format])
+    if x.instructions.avx512:
+        large = 1.0 - _exp2_by_table(exponent)
+    else:
+        p, s = exp2_factors(exponent, c.EXP2[x.format])
+        large = mad(-p, s, 1.0)
+    return select(absolute(x) < 1.0, small, copysign(large, x))
 
 
 def exp2_factors(x: Lanes, coefficients: Sequence[float]) -> tuple[Lanes, Lanes]:
@@ -137,19 +142,34 @@ def _exp_near_0(r: Lanes) -> Lanes:
 def _exp_by_table(x: Lanes, *, exact: bool = False) -> Lanes:
     """e^x = 2^n e^r, where n is a multiple of 1/16 (1/8), as many as floats are in a register, and |r| <= ln(2) / 32.
 
-    2^n is the power of its whole part times one of 16, which the low bits of the shifted sum number. That one is
-    rounded: `exact` makes up for it, for those who need more than one unit in the last place. Where x is out of range,
-    so is n, and r is anything: all it has to do then is not to spoil the sign.
+    Where x is out of range, so is n, and r is anything: all it has to do then is not to spoil the sign.
     """
-    f = x.format
-    count = REGISTER_BITS // f.bits
-    zero = f.shifter / count
-    shifted = mad(x, 1 / math.log(2), zero)
-    n = shifted - zero
-    ln2, ln2_low = c.LN2[f]
+    shifted, n = _nearest_part(x, 1 / math.log(2))
+    ln2, ln2_low = c.LN2[x.format]
     r = within(mad(n, -ln2_low, mad(n, -ln2, x)), 0.5)
-    slope = mad(polynomial(r, c.EXP_BY_TABLE[f]), r, 1.0)
-    powers, lost = c.POWERS_OF_2[f]
+    return _power_by_table(shifted, n, r, mad(polynomial(r, c.EXP_BY_TABLE[x.format]), r, 1.0), exact)
+
+
+def _exp2_by_table(x: Lanes) -> Lanes:
+    """2^x, x in range, in the same way."""
+    shifted, n = _nearest_part(x, 1.0)
+    r = x - n
+    return _power_by_table(shifted, n, r, polynomial(r, c.EXP2_BY_TABLE[x.format]))
+
+
+def _nearest_part(x: Lanes, factor: float) -> tuple[Lanes, Lanes]:
+    """A sum whose low bits number the power of two, and n, the multiple of 1/16 (1/8) nearest to factor x."""
+    zero = x.format.shifter * x.format.bits / REGISTER_BITS
+    shifted = mad(x, factor, zero)
+    return shifted, shifted - zero
+
+
+def _power_by_table(shifted: Lanes, n: Lanes, r: Lanes, slope: Lanes, exact: bool = False) -> Lanes:
+    """2^n (1 + r slope), where 2^n is the power of n's whole part times one of 16.
+
+    That one is rounded: `exact` makes up for it, for those who need more than one unit in the last place.
+    """
+    powers, lost = c.POWERS_OF_2[n.format]
     power = picked(powers, shifted.bits())
     if exact:
         return scaled(mad(mad(slope, r, picked(lost, shifted.bits())), power, power), n)
