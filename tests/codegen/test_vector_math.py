@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from foretell.codegen.emit_program import math_instructions
 from foretell.codegen.math_lanes import Instructions
 from foretell.codegen.vector_math import (
     BINARY_FUNCTIONS,
@@ -28,6 +29,7 @@ from foretell.codegen.vector_math import (
     math_function,
     try_constant_power,
 )
+from foretell.target.resolve import resolve_target
 
 Array = NDArray[Any]
 PLAIN, UNFUSED, AVX512 = Instructions(), Instructions(fused=False), Instructions(avx512=True)
@@ -531,6 +533,14 @@ def library_symbols(triple: str, cpu: str, features: str, instructions: Instruct
 )
 def test_no_library_is_called(triple: str, cpu: str, features: str, instructions: Instructions) -> None:
     assert library_symbols(triple, cpu, features, instructions) == set()
+
+
+@pytest.mark.parametrize(
+    ("target", "instructions"),
+    [("x86-64-v2", UNFUSED), ("x86-64-v3", PLAIN), ("x86-64-v4", AVX512), ("neoverse-n1", PLAIN), ("riscv64", PLAIN)],
+)
+def test_targets_have_instructions(target: str, instructions: Instructions) -> None:
+    assert math_instructions(resolve_target(target).spec) == instructions
 
 
 def test_fused_steps_need_hardware() -> None:
