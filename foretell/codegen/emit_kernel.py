@@ -1015,8 +1015,8 @@ class _LoopEmitter:
             return _Place(base, 0, None)
         stride = coefficients.get(self.lanes.sym, 0)
         if stride and self.lanes.sym not in self.constants:
-            first = self.builder.mul(self.values[self.lanes.sym], ir.Constant(I64, stride))
-            base = self.builder.add(base, first)
+            first = self.values[self.lanes.sym]
+            base = self.builder.add(base, first if stride == 1 else self.builder.mul(first, ir.Constant(I64, stride)))
         return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
 
     def _linear(self, value: Dim) -> _Linear | None:

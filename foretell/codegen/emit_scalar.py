@@ -15,6 +15,7 @@ from foretell.codegen.types import (
     I8,
     I32,
     I64,
+    Splat,
     declare_intrinsic,
     is_vector,
     lanes_of,
@@ -47,9 +48,9 @@ class ScalarEmitter:
             return value
         type = ir.VectorType(value.type, lanes)
         if isinstance(value, ir.Constant) and not isinstance(value.constant, str):
-            return ir.Constant(type, [value] * lanes)
+            return Splat(type, value)
         first = self.builder.insert_element(ir.Constant(type, ir.Undefined), value, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+        zeros = Splat(ir.VectorType(I32, lanes), 0)
         return self.builder.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
 
     def alike(self, *values: ir.Value) -> list[ir.Value]:
@@ -67,7 +68,7 @@ class ScalarEmitter:
         """A constant of the type of another value."""
         element = scalar_type(like)
         constant = ir.Constant(element, value)
-        return constant if not is_vector(like) else ir.Constant(like.type, [constant] * like.type.count)
+        return constant if not is_vector(like) else Splat(like.type, constant)
 
     def intrinsic(self, name: str, *values: ir.Value) -> ir.Value:
         """A call of an overloaded LLVM intrinsic whose result has the type of its first argument."""

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import llvmlite.ir as ir
 
-from foretell.codegen.types import declare_intrinsic
+from foretell.codegen.types import Splat, declare_intrinsic
 
 Number: TypeAlias = "Lanes | float"
 State: TypeAlias = "tuple[Lanes, ...]"
@@ -75,13 +75,6 @@ class Instructions:
 USUAL = Instructions()
 
 
-class _Splat(ir.Constant):
-    """A vector constant of equal elements, printed as one."""
-
-    def _get_reference(self) -> str:
-        return f"splat ({self.constant[0]})"
-
-
 class Lanes:
     """A value under construction, of a target that has these instructions."""
 
@@ -126,7 +119,7 @@ class Lanes:
         scalar = ir.Constant(self.element, number if self.is_float else int(number) % (1 << self.element.width))
         if self.width is None:
             return self.like(scalar)
-        return self.like(_Splat(self.type, scalar))
+        return self.like(Splat(self.type, scalar))
 
     def _emit(self, instruction: str, left: Number, right: Number) -> Lanes:
         return self.like(getattr(self.builder, instruction)(self.lift(left).value, self.lift(right).value))

@@ -13,6 +13,13 @@ POINTER = ir.PointerType()
 FLOAT, DOUBLE, HALF = ir.FloatType(), ir.DoubleType(), ir.HalfType()
 
 
+class Splat(ir.Constant):
+    """A vector constant of equal elements, printed as one: there are many of them in some kernels."""
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.constant[0]})"
+
+
 def stored_type(dtype: DType) -> ir.Type:
     """One element in memory; what is narrower than a byte takes one."""
     if dtype in (F32, F64, F16):
