@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from foretell.codegen.emit_kernel import Layout
-from foretell.codegen.emit_program import emit_pool, emit_program
+from foretell.codegen.emit_program import emit_pool, start_program
 from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.equal_dims import equal_dims
 from foretell.graph.evaluate import evaluate_node
@@ -25,9 +25,10 @@ from foretell.loops.lower import Fusion
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
 from foretell.partition.choose_groups import Decision, GroupChooser
+from foretell.runtime.arena import gathered
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
 from foretell.runtime.session import CompiledModel, Fallback
-from foretell.schedule.pack import pack_array
+from foretell.schedule.pack import packed_view
 from foretell.search.schedule_nests import Nest, NestScheduler, Packing, Recorded
 from foretell.support.collect_later import collect_later
 from foretell.support.parts import Part
@@ -106,12 +107,14 @@ def link_program(
         steps, constants = lowered.steps, _constants(graph, lowered)
         program = _program(graph, steps, constants)
     kernels = [step.kernels for step in steps if isinstance(step, NativeStep)]
-    binary = Binary(target, emit_program(kernels, _layout(program, target), target, times), emit_pool(target))
+    finished = start_program(kernels, _layout(program, target), target, times)
+    numbers = {slot.name: number for number, slot in enumerate(program.slots)}
+    with times.measure("load"):  # LLVM is still at work.
+        arrays = gathered({numbers[name]: array for name, array in constants.items()})
+    binary = Binary(target, finished(), emit_pool(target))
     link = partial(link_program, target=target, threads=threads, times=times, recorded=recorded, without=without)
     fallbacks = [_fallback(step.node, link) for step in steps if isinstance(step, NodeStep)]
-    numbers = {slot.name: number for number, slot in enumerate(program.slots)}
     with times.measure("load"):
-        arrays = {numbers[name]: array for name, array in constants.items()}
         return CompiledModel(program, binary, arrays, fallbacks, threads)
 
 
@@ -119,7 +122,7 @@ def _constants(graph: Graph, lowered: Lowered) -> dict[str, Array]:
     """Arrays by name: constants as they are, if anything reads them so, and packed ones."""
     arrays = {value.name: array for value, array in graph.constants.items()}
     packed = {
-        name: pack_array(arrays[source.name].reshape(source.type.static_shape), parts)
+        name: packed_view(arrays[source.name].reshape(source.type.static_shape), parts)
         for name, (source, parts) in lowered.packed.items()
     }
     only_packed = {source.name for source, _ in lowered.packed.values()} - _read_unpacked(graph, lowered.steps)

@@ -6,8 +6,8 @@ emitted. The thread pool is a module of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 
 import llvmlite.ir as ir
@@ -19,6 +19,7 @@ from foretell.codegen.thread_pool import emit_thread_pool
 from foretell.codegen.types import I64, POINTER
 from foretell.loops.canonical import canonical
 from foretell.loops.nodes import Kernel
+from foretell.support.collect_later import collect_now
 from foretell.support.stage_times import StageTimes
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import Target
@@ -31,14 +32,31 @@ def emit_program(
     steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target, times: StageTimes | None = None
 ) -> tuple[bytes, ...]:
     """Object code with `foretell_step_0`, `foretell_step_1`, ... (table, dims, pool); needs `foretell_parallel_for`."""
+    return start_program(steps, layout, target, times)()
+
+
+def start_program(
+    steps: Sequence[Sequence[Kernel]], layout: Layout, target: Target, times: StageTimes | None = None
+) -> Callable[[], tuple[bytes, ...]]:
+    """The same for those who have something else to do while LLVM works on: call the result to wait for the code."""
     times = StageTimes() if times is None else times
-    with ThreadPoolExecutor(1) as llvm:
+    llvm = ThreadPoolExecutor(1)
+    try:
         llvm.submit(emit_pool, target)  # Whoever asks for it later finds it; LLVM has nothing else to do yet.
+        waiting: list[Future[bytes]] = []
         with times.measure("emit"):
-            texts = (module_text(module, target) for module in emit_modules(steps, layout, target))
-            waiting = [llvm.submit(compile_text, text, target) for text in texts]
+            for module in emit_modules(steps, layout, target):
+                if waiting:  # The module before, which refers to itself, while LLVM works on it.
+                    collect_now()
+                waiting.append(llvm.submit(compile_text, module_text(module, target), target))
+    finally:
+        llvm.shutdown(wait=False)
+
+    def finished() -> tuple[bytes, ...]:
         with times.measure("llvm"):
             return tuple(each.result() for each in waiting)
+
+    return finished
 
 
 def emit_module(kernel: Kernel, layout: Layout, target: Target, *, mark_loops: bool = False) -> ir.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from foretell.runtime.arena import gathered
 from foretell.runtime.artifact import read_artifact
 from foretell.runtime.session import CompiledModel
 from foretell.target.threads import default_threads
@@ -15,6 +16,5 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Compile
     `threads` defaults to what this process may use.
     """
     artifact = read_artifact(path)
-    return CompiledModel(
-        artifact.program, artifact.binary, artifact.constants, threads=default_threads() if threads is None else threads
-    )
+    count = default_threads() if threads is None else threads
+    return CompiledModel(artifact.program, artifact.binary, gathered(artifact.constants), threads=count)

@@ -18,7 +18,7 @@ import numpy as np
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.runtime.arena import ALIGNMENT, Arena, aligned_empty, gathered, large_empty, lifetimes, plan_arena
+from foretell.runtime.arena import ALIGNMENT, Arena, aligned_empty, large_empty, lifetimes, plan_arena
 from foretell.runtime.artifact import Artifact, write_artifact
 from foretell.runtime.bound_call import BoundCall
 from foretell.runtime.check_inputs import (
@@ -82,7 +82,7 @@ class CompiledModel:
         self.program = program
         self.threads = threads
         self._binary = binary
-        self._constants = gathered(constants)
+        self._constants = constants
         self._fallbacks = tuple(fallbacks)
         self._input_names = tuple(program.slots[slot].name for slot in program.inputs)
         self._input_slots = tuple(program.slots[slot] for slot in program.inputs)

@@ -73,6 +73,11 @@ def pack(nest: Statement, buffer: Buffer, parts: tuple[Part, ...]) -> Statement:
 
 def pack_array(array: Array, parts: tuple[Part, ...]) -> Array:
     """A constant as `pack` reads it; what a last block lacks is zero."""
+    return np.ascontiguousarray(packed_view(array, parts))
+
+
+def packed_view(array: Array, parts: tuple[Part, ...]) -> Array:
+    """The same for those who copy it anyway: where no block lacks anything, nothing is moved yet."""
     axes: list[tuple[Part, ...]] = []
     for dimension, extent in enumerate(array.shape):
         own = sorted((part for part in parts if part.dimension == dimension), key=lambda part: -part.divisor)
@@ -83,4 +88,4 @@ def pack_array(array: Array, parts: tuple[Part, ...]) -> Array:
     shape = [part.extent(array.shape[number]) for number, own in enumerate(axes) for part in own]
     flat = [part for own in axes for part in own]
     order = [flat.index(part) for part in parts]
-    return np.ascontiguousarray(array.reshape(shape).transpose(order))
+    return array.reshape(shape).transpose(order)

@@ -37,3 +37,8 @@ def collect_later() -> Generator[None]:
             _WAITING.count -= 1
             if not _WAITING.count and _WAITING.was_on:
                 gc.enable()
+
+
+def collect_now() -> None:
+    """Collect what became garbage since this was last called, for a time when there is nothing better to do."""
+    gc.collect(0)
