@@ -15,7 +15,7 @@ few nodes that square a dimension again and again would otherwise ask for any am
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
@@ -520,7 +520,7 @@ def substitute(value: Dim, bindings: Mapping[Sym, Dim]) -> Dim:
     """The expression with symbols replaced, in normal form again."""
     if isinstance(value, Sym):
         return bindings.get(value, value)
-    if isinstance(value, int) or symbols(value).isdisjoint(bindings):
+    if isinstance(value, int) or not any(symbol in bindings for symbol in symbols(value)):
         return value
     return weighted_sum((_substitute_monomial(monomial, bindings), factor) for monomial, factor in terms_of(value))
 
@@ -555,8 +555,17 @@ def _find_symbols(value: Compound) -> frozenset[Sym]:
     return frozenset(found)
 
 
+def mentions(value: Dim, variables: Set[Sym]) -> bool:
+    """Whether the expression mentions any of them."""
+    if isinstance(value, Compound):
+        return not value.symbols().isdisjoint(variables)
+    return isinstance(value, Sym) and value in variables
+
+
 def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], Dim] | None:
     """(coefficient per variable, the rest) if the expression is linear in `variables`, else None."""
+    if not mentions(value, variables):
+        return {}, value
     coefficients: dict[Sym, int] = {}
     rest: dict[tuple[Atom, ...], int] = {}
     for monomial, coefficient in terms_of(value):
@@ -571,6 +580,8 @@ def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], D
 
 def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
     """(the terms that mention none of `variables`, the others); their sum is the value."""
+    if not mentions(value, variables):
+        return value, 0
     without: dict[tuple[Atom, ...], int] = {}
     within: dict[tuple[Atom, ...], int] = {}
     for monomial, coefficient in terms_of(value):
@@ -579,6 +590,4 @@ def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
 
 
 def _mentions(monomial: tuple[Atom, ...], variables: frozenset[Sym]) -> bool:
-    return any(
-        atom in variables if isinstance(atom, Sym) else not symbols(atom).isdisjoint(variables) for atom in monomial
-    )
+    return any(mentions(atom, variables) for atom in monomial)

@@ -83,8 +83,15 @@ class Local:
         return f"t{self.index}"
 
 
+class _Hashed:
+    """What is looked up often: its hash is found once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(_Hashed):
     """A dense row-major tensor in memory: what operands and stages become once they are lowered to loops.
 
     `scope` says where it lives: `table` (its address is an entry of the table the caller passes: inputs, outputs,
@@ -95,6 +102,16 @@ class Buffer:
     dtype: DType
     shape: tuple[Dim, ...]
     scope: str = "table"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.dtype.name, self.shape, self.scope)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Buffer], tuple[str, DType, tuple[Dim, ...], str]]:
+        """Made anew where it is read: hashes differ from process to process."""
+        return Buffer, (self.name, self.dtype, self.shape, self.scope)
 
     @property
     def type(self) -> TensorType:

@@ -18,6 +18,7 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
+    Substituted,
     map_loads,
     substitute_index,
     substitute_scalar,
@@ -40,7 +41,7 @@ class _Renaming:
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     symbols: dict[Sym, Dim] = field(default_factory=dict)
     loops: int = 0
-    substituted: Done = field(default_factory=dict[int, Scalar])
+    substituted: Substituted = field(default_factory=Substituted)
     """What scalars became with the symbols as they are now; and those, with buffers renamed."""
     mapped: Done = field(default_factory=dict[int, Scalar])
 
@@ -56,7 +57,7 @@ class _Renaming:
                 self.loops += 1
                 extent = expr.substitute(extent, self.symbols)
                 self.symbols[sym] = fresh
-                self.substituted, self.mapped = {}, {}
+                self.substituted, self.mapped = Substituted(), {}
                 return For(fresh, extent, kind, self.statement(body))
             case Store(buffer, indices, value):
                 places = tuple(self._index(index) for index in indices)

@@ -39,19 +39,24 @@ def _part_count(extent: int, period: int) -> int:
 
 
 def conditions(scalar: Scalar) -> Iterator[Scalar]:
-    """What the selections of an expression ask."""
-    match scalar:
-        case Select(condition, then, otherwise):
-            yield condition
-            yield from conditions(then)
-            yield from conditions(otherwise)
-        case Apply(_, arguments):
-            for argument in arguments:
-                yield from conditions(argument)
-        case Cast(value):
-            yield from conditions(value)
-        case _:
-            return
+    """What the selections of an expression ask, each object once."""
+    seen: set[int] = set()
+    waiting = [scalar]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        match part:
+            case Select(condition, then, otherwise):
+                yield condition
+                waiting += (otherwise, then)
+            case Apply(_, arguments):
+                waiting += reversed(arguments)
+            case Cast(value):
+                waiting.append(value)
+            case _:
+                pass
 
 
 def _try_case(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, int, int] | None:

@@ -17,7 +17,7 @@ from foretell.ir.tensor_expr import Axis, Buffer, Load
 from foretell.loops.cluster import cluster_stages
 from foretell.loops.detach_edges import Detached, attach_edges, detach_edges
 from foretell.loops.layout_cost import Layout, StageShape, Strides, nest_of, shape_of, stage_cost
-from foretell.loops.nodes import distinct_loads, map_loads
+from foretell.loops.nodes import map_loads
 from foretell.loops.stages import TensorStage
 from foretell.loops.widen_buffers import wide_shapes
 
@@ -107,7 +107,7 @@ def _fused_reductions(detached: Detached, kept: frozenset[Buffer]) -> dict[Buffe
     stages = detached.stages
     readers: dict[Buffer, dict[int, None]] = {}
     for number, stage in enumerate(stages):
-        for load in distinct_loads([stage.body]):
+        for load in stage.loads:
             assert isinstance(load.source, Buffer)
             readers.setdefault(load.source, {})[number] = None
     fused: dict[Buffer, TensorStage] = {}
@@ -116,7 +116,7 @@ def _fused_reductions(detached: Detached, kept: frozenset[Buffer]) -> dict[Buffe
         if stage.reduction is None or stage.buffer in kept or len(reading) != 1:
             continue
         reader = stages[reading[0]]
-        reads = [load for load in distinct_loads([reader.body]) if load.source == stage.buffer]
+        reads = [load for load in reader.loads if load.source == stage.buffer]
         same = all(load.indices == reader.place for load in reads)
         extents = tuple(axis.extent for axis in reader.axes) == tuple(axis.extent for axis in stage.axes)
         whole = stage.is_whole and reader.is_whole
@@ -326,7 +326,7 @@ def _movable(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> list[Buf
         filled[stage.buffer] = filled.get(stage.buffer, 0) + 1
         if not stage.is_whole:
             fixed.add(stage.buffer)
-        for load in distinct_loads([stage.body]):
+        for load in stage.loads:
             assert isinstance(load.source, Buffer)
             read.add(load.source)
             if not all(isinstance(index, (int, expr.Expr)) for index in load.indices):
@@ -347,7 +347,7 @@ def _normalised_rows(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> 
     for cluster in cluster_stages(list(stages), kept):
         long = [stage for stage in cluster.stages if len(stage.axes) > cluster.depth]
         points = {stage.buffer for stage in cluster.stages if len(stage.axes) == cluster.depth}
-        if any(load.source in points for stage in long for load in distinct_loads([stage.body])):
+        if any(load.source in points for stage in long for load in stage.loads):
             rows |= {stage.buffer for stage in cluster.stages}
     return rows
 

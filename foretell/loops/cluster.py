@@ -82,7 +82,7 @@ def _is_another_part(stage: TensorStage, cluster: Cluster) -> bool:
     if any(own.extent != other.extent for own, other in zip(stage.axes, last.axes, strict=True)):
         return False
     written = {other.buffer for other in cluster.stages}
-    return all(load.source not in written for load in distinct_loads([stage.body]))
+    return all(load.source not in written for load in stage.loads)
 
 
 def shared_depth(stages: tuple[TensorStage, ...], kept: frozenset[Buffer]) -> int:
@@ -106,7 +106,7 @@ def _common_depth(stages: tuple[TensorStage, ...]) -> int:
     for stage in stages:
         writers.setdefault(stage.buffer, []).append(stage)
     for stage in stages:
-        for load in distinct_loads([stage.body]):
+        for load in stage.loads:
             assert isinstance(load.source, Buffer)
             for writer in writers.get(load.source, ()):
                 depth = min(depth, _same_indices(load, stage, writer))
@@ -154,9 +154,7 @@ def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozens
     outer = expr.product(tuple(axis.extent for axis in stages[0].axes[:depth]))
     if isinstance(outer, int) and outer < LEAST_PARALLEL:
         return False
-    if any(
-        _reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in distinct_loads([stage.body])
-    ):
+    if any(_reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in stage.loads):
         return False
     return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Buffer, Load, axis_over
-from foretell.loops.nodes import distinct_loads, map_loads
+from foretell.loops.nodes import map_loads
 from foretell.loops.stages import TensorStage
 
 LEAST_RANK = 3
@@ -83,7 +83,7 @@ def _inputs(stages: Sequence[TensorStage], constants: frozenset[str]) -> list[Bu
     made = {stage.buffer for stage in stages}
     read: dict[Buffer, bool] = {}
     for stage in stages:
-        for load in reversed(distinct_loads([stage.body])):
+        for load in reversed(stage.loads):
             source = load.source
             if isinstance(source, Buffer) and source not in made and source.name not in constants:
                 is_plain = all(isinstance(index, (int, expr.Expr)) for index in load.indices)

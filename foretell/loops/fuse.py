@@ -25,7 +25,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.cluster import Cluster
-from foretell.loops.nodes import Done, distinct_loads, map_loads, substitute_scalar
+from foretell.loops.nodes import Done, Substituted, distinct_loads, map_loads, substitute_scalar
 from foretell.loops.ranges import Range, are_apart, new_rows, ranges_read, union, with_needs
 from foretell.loops.rows_in_place import rows_in_place
 from foretell.loops.stages import TensorStage
@@ -370,9 +370,10 @@ def _extents(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> tupl
 def _needed(axis: Axis, cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Range | None:
     """The range of an axis whose points are needed; None for all of it."""
     found: Range | None = None
+    own = frozenset((axis.sym,))
     for stage in cluster.stages:
         for number, needed in enumerate(needs.get(stage.buffer, ())):
-            if axis.sym not in expr.symbols(stage.place[number]):
+            if not expr.mentions(stage.place[number], own):
                 continue
             if needed.extent == stage.buffer.shape[number]:
                 return None
@@ -401,7 +402,7 @@ def _substituted(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> 
         return cluster
     moved: dict[Sym, Dim] = {sym: start + axis.sym for sym, (axis, start) in bindings.items()}
     stages: list[TensorStage] = []
-    done: Done = {}
+    done = Substituted()
     for stage in cluster.stages:
         axes = tuple(bindings[axis.sym][0] if axis.sym in bindings else axis for axis in stage.axes)
         place = tuple(expr.substitute(index, moved) for index in stage.place)

@@ -25,13 +25,12 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
-    Done,
     For,
     Guard,
     Kernel,
     Statement,
     Store,
-    distinct_loads,
+    Substituted,
     identity,
     loads_in,
     map_loads,
@@ -102,7 +101,7 @@ def read_across(clusters: Sequence[Cluster]) -> frozenset[Buffer]:
         load.source
         for number, cluster in enumerate(clusters)
         for stage in cluster.stages
-        for load in distinct_loads([stage.body])
+        for load in stage.loads
         if isinstance(load.source, Buffer) and home.get(load.source, number) != number
     )
 
@@ -153,7 +152,7 @@ def _with_own_locals(cluster: Cluster, kept: frozenset[Buffer]) -> tuple[list[Te
 
 
 def _kernel(stages: Sequence[TensorStage], statement: Statement) -> Kernel:
-    reads = {load.source: None for stage in stages for load in reversed(distinct_loads([stage.body]))}
+    reads = {load.source: None for stage in stages for load in reversed(stage.loads)}
     tables = tuple(buffer for buffer in reads if isinstance(buffer, Buffer) and buffer.scope == "table")
     writes = tuple(dict.fromkeys(stage.buffer for stage in stages if stage.buffer.scope == "table"))
     read_only = tuple(buffer for buffer in tables if buffer not in writes)
@@ -342,7 +341,7 @@ def _point_nest(
     places = [(stage.buffer, stage.place) for stage in stages if stage.buffer.scope == "table"]
     bodies = [stage.body for stage in stages]
     axes, bindings = collapse(outer, places, bodies)
-    done: Done = {}
+    done = Substituted()
     stages = [replace(stage, body=substitute_scalar(stage.body, bindings, done)) for stage in stages]
     places = [(buffer, _substituted(place, bindings)) for buffer, place in places]
     if len(stages) == 1 and stages[0].reduction is None:

@@ -17,7 +17,7 @@ Semantics, once for all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from foretell.ir import expr
@@ -161,22 +161,21 @@ def loops_in(statement: Statement) -> Iterator[For]:
 
 def loads_in(scalar: Scalar) -> Iterator[Load]:
     """Every load of a scalar expression, those inside indices included."""
-    match scalar:
-        case Load(_, indices):
-            yield scalar
-            for index in indices:
-                if not isinstance(index, (int, expr.Expr)):
-                    yield from loads_in(index)
-        case Apply(_, arguments):
-            for argument in arguments:
-                yield from loads_in(argument)
-        case Select(condition, then, otherwise):
-            for part in (condition, then, otherwise):
-                yield from loads_in(part)
-        case Cast(value):
-            yield from loads_in(value)
-        case Const() | Index():
-            return
+    waiting = [scalar]
+    while waiting:
+        part = waiting.pop()
+        match part:
+            case Load(_, indices):
+                yield part
+                waiting += [index for index in reversed(indices) if not isinstance(index, (int, expr.Expr))]
+            case Apply(_, arguments):
+                waiting += reversed(arguments)
+            case Select(condition, then, otherwise):
+                waiting += (otherwise, then, condition)
+            case Cast(value):
+                waiting.append(value)
+            case Const() | Index():
+                pass
 
 
 def distinct_loads(scalars: Iterable[Scalar]) -> list[Load]:
@@ -234,95 +233,126 @@ def map_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: Done | N
     return made
 
 
-def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Done | None = None) -> Scalar:
+@dataclass(slots=True)
+class Substituted:
+    """What parts of expressions became as symbols were replaced. Few indices are different, of many loads."""
+
+    scalars: Done = field(default_factory=dict[int, Scalar])
+    indices: dict[expr.Expr, Dim] = field(default_factory=dict[expr.Expr, Dim])
+
+
+def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Substituted | None = None) -> Scalar:
     """The scalar with symbols of its indices replaced; expressions that share parts may share `done`."""
     if not bindings:
         return scalar
-    done = {} if done is None else done
-    found = done.get(id(scalar))
+    done = Substituted() if done is None else done
+    found = done.scalars.get(id(scalar))
     if found is not None:
         return found
     match scalar:
+        case Load(source, indices, dtype):
+            made: Scalar = Load(source, tuple([substitute_index(index, bindings, done) for index in indices]), dtype)
+        case Apply(op, arguments):
+            made = Apply(op, tuple([substitute_scalar(argument, bindings, done) for argument in arguments]))
         case Const():
             return scalar
         case Index(value):
-            made: Scalar = Index(expr.substitute(value, bindings))
-        case Load(source, indices, dtype):
-            made = Load(source, tuple([substitute_index(index, bindings, done) for index in indices]), dtype)
-        case Apply(op, arguments):
-            made = Apply(op, tuple([substitute_scalar(argument, bindings, done) for argument in arguments]))
+            made = Index(expr.substitute(value, bindings))
         case Select(condition, then, otherwise):
             parts = (substitute_scalar(part, bindings, done) for part in (condition, then, otherwise))
             made = Select(*parts)
         case Cast(value, dtype, saturate):
             made = Cast(substitute_scalar(value, bindings, done), dtype, saturate)
-    done[id(scalar)] = made
+    done.scalars[id(scalar)] = made
     return made
 
 
-def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim], done: Done | None = None) -> Dim | Scalar:
-    if isinstance(index, (int, expr.Expr)):
+def substitute_index(index: Dim | Scalar, bindings: dict[Sym, Dim], done: Substituted | None = None) -> Dim | Scalar:
+    if isinstance(index, int):
+        return index
+    if not isinstance(index, expr.Expr):
+        return substitute_scalar(index, bindings, done)
+    if done is None:
         return expr.substitute(index, bindings)
-    return substitute_scalar(index, bindings, done)
+    found = done.indices.get(index)
+    if found is None:
+        found = done.indices[index] = expr.substitute(index, bindings)
+    return found
 
 
 def free_symbols(kernel: Kernel) -> frozenset[Sym]:
     """Symbols that a kernel uses without running a loop over them: dimensions of the model."""
     bound: set[Sym] = set()
     used: set[Sym] = set()
-    _collect_symbols(kernel.body, bound, used)
+    _collect_symbols(kernel.body, bound, used, {})
     for buffer in (*kernel.reads, *kernel.writes):
         for dim in buffer.shape:
             used |= expr.symbols(dim)
     return frozenset(used - bound)
 
 
-def _collect_symbols(statement: Statement, bound: set[Sym], used: set[Sym]) -> None:
+def _collect_symbols(statement: Statement, bound: set[Sym], used: set[Sym], seen: dict[int, Scalar]) -> None:
     match statement:
         case For(sym, extent, _, body):
             bound.add(sym)
             used |= expr.symbols(extent)
-            _collect_symbols(body, bound, used)
+            _collect_symbols(body, bound, used, seen)
         case Store(_, indices, value) | Accumulate(_, indices, _, value):
             for index in indices:
                 used |= expr.symbols(index) if isinstance(index, (int, expr.Expr)) else scalar_symbols(index)
-            used |= scalar_symbols(value)
+            _collect_scalar_symbols(value, used, seen)
         case Fetch(_, indices):
             for index in indices:
                 used |= expr.symbols(index)
         case Guard(condition, body):
             used |= scalar_symbols(condition)
-            _collect_symbols(body, bound, used)
+            _collect_symbols(body, bound, used, seen)
         case Allocate(_, body):
-            _collect_symbols(body, bound, used)
+            _collect_symbols(body, bound, used, seen)
         case Block(statements):
             for inner in statements:
-                _collect_symbols(inner, bound, used)
+                _collect_symbols(inner, bound, used, seen)
 
 
 def scalar_symbols(scalar: Scalar) -> frozenset[Sym]:
     """Every symbol that a scalar expression mentions."""
-    match scalar:
-        case Const():
-            return frozenset()
-        case Index(value):
-            return expr.symbols(value)
-        case Load(_, indices):
-            plain = (expr.symbols(i) if isinstance(i, (int, expr.Expr)) else scalar_symbols(i) for i in indices)
-            return frozenset().union(*plain)
-        case Apply(_, arguments):
-            return frozenset().union(*map(scalar_symbols, arguments))
-        case Select(condition, then, otherwise):
-            return scalar_symbols(condition) | scalar_symbols(then) | scalar_symbols(otherwise)
-        case Cast(value):
-            return scalar_symbols(value)
+    used: set[Sym] = set()
+    _collect_scalar_symbols(scalar, used, {})
+    return frozenset(used)
 
 
-def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: Done | None = None) -> Statement:
+def _collect_scalar_symbols(scalar: Scalar, used: set[Sym], seen: dict[int, Scalar]) -> None:
+    """Those of expressions that may share parts: what is in `seen` has been looked at."""
+    waiting = [scalar]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        match part:
+            case Load(_, indices):
+                for index in indices:
+                    if isinstance(index, expr.Expr):
+                        used |= expr.symbols(index)
+                    elif not isinstance(index, int):
+                        waiting.append(index)
+            case Apply(_, arguments):
+                waiting += arguments
+            case Index(value):
+                used |= expr.symbols(value)
+            case Select(condition, then, otherwise):
+                waiting += (condition, then, otherwise)
+            case Cast(value):
+                waiting.append(value)
+            case Const():
+                pass
+
+
+def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: Substituted | None = None) -> Statement:
     """The statement with symbols replaced everywhere."""
     if not bindings:
         return statement
-    done = {} if done is None else done
+    done = Substituted() if done is None else done
     match statement:
         case For(sym, extent, kind, body):
             return For(sym, expr.substitute(extent, bindings), kind, substitute_statement(body, bindings, done))

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence, Set
 from foretell.ir import expr
 from foretell.ir.tensor_expr import Buffer, Load
 from foretell.loops.cluster import Cluster
-from foretell.loops.nodes import distinct_loads
 from foretell.loops.stages import TensorStage
 
 
@@ -33,7 +32,7 @@ def rows_in_place(clusters: Sequence[Cluster], between: Set[Buffer]) -> dict[Buf
         for number, stage in enumerate(cluster.stages):
             if stage.buffer not in between or len(stage.axes) == cluster.depth or writers[stage.buffer] > 1:
                 continue
-            for old in _sources(distinct_loads([stage.body])):
+            for old in _sources(stage.loads):
                 is_free = old in between and old not in cluster.buffers and readers[old] == 1
                 if is_free and old.type == stage.buffer.type and _is_read_before(old, cluster, number):
                     replaced[stage.buffer] = old
@@ -51,10 +50,10 @@ def _is_read_before(old: Buffer, cluster: Cluster, number: int) -> bool:
     shared = frozenset(axis.sym for axis in stage.axes[: cluster.depth] if axis.extent != 1)
     rows = [place for place, index in enumerate(stage.place) if expr.symbols(index) & shared]
     inner = {other.buffer for other in cluster.stages if len(other.axes) > cluster.depth}
-    if stage.reduction is not None or len(rows) < len(shared) or inner & _sources(distinct_loads([stage.body])).keys():
+    if stage.reduction is not None or len(rows) < len(shared) or inner & _sources(stage.loads).keys():
         return False
     for other, each in enumerate(cluster.stages):
-        for load in distinct_loads([each.body]):
+        for load in each.loads:
             if load.source == old and not (other <= number and _is_in_row(load, stage, rows, other == number)):
                 return False
     return True

@@ -10,7 +10,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Scalar, Select, axis_over
 from foretell.loops.cases import case_periods
-from foretell.loops.nodes import Done, scalar_symbols, substitute_scalar
+from foretell.loops.nodes import Done, Substituted, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage
 
 
@@ -73,7 +73,7 @@ def _parts(stage: TensorStage, ranges: Sequence[_Range | None]) -> Iterator[Tens
     for values in product(*(each.cases for each in cut.values())):
         chosen: dict[Sym, Dim] = {each.case: value for each, value in zip(cut.values(), values, strict=True)}
         here = tuple(expr.substitute(index, chosen) for index in place)
-        yield replace(stage, axes=axes, place=here, body=_decided(body, chosen, dict(fixed)))
+        yield replace(stage, axes=axes, place=here, body=_decided(body, chosen, dict(fixed), Substituted()))
 
 
 def _without_symbols(scalar: Scalar, symbols: frozenset[Sym]) -> Done:
@@ -103,29 +103,29 @@ def _without_symbols(scalar: Scalar, symbols: frozenset[Sym]) -> Done:
     return found
 
 
-def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done) -> Scalar:
+def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done, replaced: Substituted) -> Scalar:
     """The scalar with symbols replaced; of selections that are decided by that, only the branch taken."""
     found = done.get(id(scalar))
     if found is not None:
         return found
     match scalar:
         case Select(condition, then, otherwise):
-            asked = substitute_scalar(condition, bindings)
+            asked = substitute_scalar(condition, bindings, replaced)
             holds = _known(asked)
             if holds is None:
-                made: Scalar = Select(asked, _decided(then, bindings, done), _decided(otherwise, bindings, done))
+                made: Scalar = Select(asked, *(_decided(part, bindings, done, replaced) for part in (then, otherwise)))
             else:
-                made = _decided(then if holds else otherwise, bindings, done)
+                made = _decided(then if holds else otherwise, bindings, done, replaced)
         case Apply(op, arguments):
-            decided = tuple([_decided(argument, bindings, done) for argument in arguments])
+            decided = tuple([_decided(argument, bindings, done, replaced) for argument in arguments])
             same = all(new is old for new, old in zip(decided, arguments, strict=True))
             made = scalar if same else Apply(op, decided)
         case Cast(value, dtype, saturate):
-            made = Cast(_decided(value, bindings, done), dtype, saturate)
+            made = Cast(_decided(value, bindings, done, replaced), dtype, saturate)
         case _ if scalar_symbols(scalar).isdisjoint(bindings):
             made = scalar
         case _:
-            made = substitute_scalar(scalar, bindings)
+            made = substitute_scalar(scalar, bindings, replaced)
     done[id(scalar)] = made
     return made
 

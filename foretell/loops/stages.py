@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from foretell.graph.nodes import Node, Value
 from foretell.graph.optable import OPS
@@ -30,7 +31,7 @@ from foretell.ir.tensor_expr import (
     axis_over,
 )
 from foretell.loops.cases import case_periods, conditions
-from foretell.loops.nodes import loads_in, map_loads, offset, substitute_scalar
+from foretell.loops.nodes import distinct_loads, loads_in, map_loads, offset, substitute_scalar
 
 CHEAP_COST = 2.0
 """A body that costs at most this may be computed again for a second reader."""
@@ -44,7 +45,7 @@ OPERATION_COSTS = {
 """Cost of one operation relative to an addition, 1 for what is not listed; after a sum of products, on Ice Lake."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorStage:
     """A stage that fills a buffer; its loads name buffers, and its axes are its own."""
 
@@ -56,6 +57,11 @@ class TensorStage:
     place: tuple[Dim, ...]
     """Where the element of a point is stored: the axes themselves, unless the stage fills a part of its buffer."""
     location: str
+
+    @cached_property
+    def loads(self) -> list[Load]:
+        """What the body reads, each object once."""
+        return distinct_loads([self.body])
 
     @property
     def points(self) -> Dim:
@@ -168,7 +174,8 @@ def is_inlinable(stage: TensorStage, reads: Sequence[tuple[TensorStage, Load]]) 
     """Whether computing the stage where it is read does no more work than storing and loading it."""
     if stage.reduction is not None or any(not _has_plain_indices(load) for _, load in reads):
         return False
-    if not all(_keeps_cases(stage, reader, load) for reader, load in reads):
+    cased = case_periods(stage.body, stage.axes)
+    if not all(_keeps_cases(stage, cased, reader, load) for reader, load in reads):
         return False
     elements, cost = stage.points, body_cost(stage.body)
     if cost == 0 and keeps_runs(stage):
@@ -178,9 +185,8 @@ def is_inlinable(stage: TensorStage, reads: Sequence[tuple[TensorStage, Load]]) 
     return len(reads) == 1 or cost <= CHEAP_COST
 
 
-def _keeps_cases(stage: TensorStage, reader: TensorStage, load: Load) -> bool:
+def _keeps_cases(stage: TensorStage, cased: Mapping[Sym, int], reader: TensorStage, load: Load) -> bool:
     """Whether a reader can be cut where a stage would be: between cases that the values of an axis choose among."""
-    cased = case_periods(stage.body, stage.axes)
     if not cased:
         return True
     indices = [index for index, axis in zip(load.indices, stage.axes, strict=True) if axis.sym in cased]

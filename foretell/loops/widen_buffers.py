@@ -9,7 +9,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Apply, Buffer, Const, Index, Load, Select, axis_over
 from foretell.loops.cluster import shared_depth
-from foretell.loops.nodes import distinct_loads, map_loads
+from foretell.loops.nodes import map_loads
 from foretell.loops.stages import TensorStage
 
 
@@ -165,7 +165,7 @@ def _read_by_data(stages: Sequence[TensorStage]) -> set[Buffer]:
     return {
         load.source
         for stage in stages
-        for load in distinct_loads([stage.body])
+        for load in stage.loads
         if isinstance(load.source, Buffer) and not all(isinstance(index, (int, expr.Expr)) for index in load.indices)
     }
 
@@ -185,7 +185,7 @@ def _stays_fused(number: int, stages: Sequence[TensorStage], kept: frozenset[Buf
     if number == 0:
         return True
     stage, before = stages[number], stages[number - 1]
-    if all(load.source != before.buffer for load in distinct_loads([stage.body])):
+    if all(load.source != before.buffer for load in stage.loads):
         return True
     return shared_depth((before, stage), kept) in (0, len(stage.axes))
 

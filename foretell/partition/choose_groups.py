@@ -19,7 +19,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import Fused, Tiling, is_static, try_fuse, try_tiling
 from foretell.loops.lower import read_across
-from foretell.loops.nodes import distinct_loads, scalar_symbols
+from foretell.loops.nodes import scalar_symbols
 from foretell.partition.fingerprint import Fingerprint, fingerprint, run_key
 from foretell.partition.group_cost import GroupCost, GroupCosts
 from foretell.partition.nest_cost import NestCost, NestCosts
@@ -421,7 +421,7 @@ def _is_batch(cluster: Cluster, number: int) -> bool:
     """Whether every operand of more than one element depends on an axis."""
     for stage in cluster.stages:
         sym = stage.axes[number].sym
-        for load in distinct_loads([stage.body]):
+        for load in stage.loads:
             if load.indices and sym not in scalar_symbols(load):
                 return False
     return True
