@@ -21,7 +21,7 @@ def collapse(
     before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
     """
     bindings: dict[Sym, Dim] = {}
-    loads = list(moving_alike(bodies))
+    loads, as_values = list(moving_alike(bodies)), index_symbols(bodies)
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
@@ -29,7 +29,7 @@ def collapse(
         if any(axis.extent == 0 for axis in pair):
             break
         joined, step = join_axes(pair)
-        if _stays_linear(joined.sym, step, stores, bodies, loads, bindings):
+        if _stays_linear(joined.sym, step, stores, as_values, loads, bindings):
             bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
             current[position : position + 2] = [joined]
         position -= 1
@@ -61,13 +61,12 @@ def _stays_linear(
     sym: Sym,
     step: dict[Sym, Dim],
     stores: Sequence[Access],
-    bodies: Sequence[Scalar],
+    as_values: frozenset[Sym],
     loads: Sequence[Load],
     bindings: dict[Sym, Dim],
 ) -> bool:
     combined = {old: expr.substitute(value, step) for old, value in bindings.items()} | step
-    touched = frozenset(combined)
-    if any(_uses_index_value(body, touched) for body in bodies):
+    if any(old in as_values for old in combined):
         return False
     if not all(_is_linear_access(load, combined, sym) for load in loads):
         return False
@@ -88,20 +87,28 @@ def _is_linear(value: Dim, sym: Sym) -> bool:
     return expr.try_linear(value, frozenset({sym})) is not None
 
 
-def _uses_index_value(scalar: Scalar, symbols: frozenset[Sym]) -> bool:
-    """Whether the value (not just the address) depends on one of the symbols."""
-
-    match scalar:
-        case Index(value):
-            return bool(expr.symbols(value) & symbols)
-        case Apply(_, arguments):
-            return any(_uses_index_value(argument, symbols) for argument in arguments)
-        case Select(condition, then, otherwise):
-            return any(_uses_index_value(part, symbols) for part in (condition, then, otherwise))
-        case Cast(value):
-            return _uses_index_value(value, symbols)
-        case _:
-            return False
+def index_symbols(bodies: Sequence[Scalar]) -> frozenset[Sym]:
+    """Symbols that values (not just addresses) depend on."""
+    found: set[Sym] = set()
+    seen: set[int] = set()
+    waiting = list(bodies)
+    while waiting:
+        scalar = waiting.pop()
+        if id(scalar) in seen:
+            continue
+        seen.add(id(scalar))
+        match scalar:
+            case Index(value):
+                found |= expr.symbols(value)
+            case Apply(_, arguments):
+                waiting += arguments
+            case Select(condition, then, otherwise):
+                waiting += (condition, then, otherwise)
+            case Cast(value):
+                waiting.append(value)
+            case _:
+                pass
+    return frozenset(found)
 
 
 def vector_axis(axes: Sequence[Axis], stores: Sequence[Access], bodies: Sequence[Scalar], lanes: int) -> int:

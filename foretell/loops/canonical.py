@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
-from foretell.ir.tensor_expr import Buffer, Load, Scalar
+from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
 from foretell.loops.nodes import (
     Accumulate,
     Allocate,
@@ -18,10 +18,6 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
-    Substituted,
-    map_loads,
-    substitute_index,
-    substitute_scalar,
 )
 
 
@@ -41,9 +37,9 @@ class _Renaming:
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     symbols: dict[Sym, Dim] = field(default_factory=dict)
     loops: int = 0
-    substituted: Substituted = field(default_factory=Substituted)
-    """What scalars became with the symbols as they are now; and those, with buffers renamed."""
-    mapped: Done = field(default_factory=dict[int, Scalar])
+    renamed: Done = field(default_factory=dict[int, Scalar])
+    """What scalars became with the symbols as they are now; and indices."""
+    indices: dict[expr.Expr, Dim] = field(default_factory=dict[expr.Expr, Dim])
 
     def buffer(self, old: Buffer) -> Buffer:
         if old not in self.buffers:
@@ -57,7 +53,7 @@ class _Renaming:
                 self.loops += 1
                 extent = expr.substitute(extent, self.symbols)
                 self.symbols[sym] = fresh
-                self.substituted, self.mapped = Substituted(), {}
+                self.renamed, self.indices = {}, {}
                 return For(fresh, extent, kind, self.statement(body))
             case Store(buffer, indices, value):
                 places = tuple(self._index(index) for index in indices)
@@ -76,12 +72,33 @@ class _Renaming:
                 return Block(tuple(self.statement(inner) for inner in statements))
 
     def scalar(self, scalar: Scalar) -> Scalar:
-        return map_loads(substitute_scalar(scalar, self.symbols, self.substituted), self._load, self.mapped)
-
-    def _load(self, load: Load) -> Scalar:
-        assert isinstance(load.source, Buffer)
-        return Load(self.buffer(load.source), load.indices, load.dtype)
+        """With symbols and buffers renamed at once: most of a large kernel is scalars."""
+        found = self.renamed.get(id(scalar))
+        if found is not None:
+            return found
+        match scalar:
+            case Load(source, indices, dtype):
+                assert isinstance(source, Buffer)
+                places = tuple([self._index(index) for index in indices])
+                made: Scalar = Load(self.buffer(source), places, dtype)
+            case Apply(op, arguments):
+                made = Apply(op, tuple([self.scalar(argument) for argument in arguments]))
+            case Const():
+                return scalar
+            case Index(value):
+                made = Index(expr.substitute(value, self.symbols))
+            case Select(condition, then, otherwise):
+                made = Select(self.scalar(condition), self.scalar(then), self.scalar(otherwise))
+            case Cast(value, dtype, saturate):
+                made = Cast(self.scalar(value), dtype, saturate)
+        self.renamed[id(scalar)] = made
+        return made
 
     def _index(self, index: Dim | Scalar) -> Dim | Scalar:
-        moved = substitute_index(index, self.symbols)
-        return moved if isinstance(moved, (int, expr.Expr)) else map_loads(moved, self._load)
+        if isinstance(index, int):
+            return index
+        if not isinstance(index, expr.Expr):
+            return self.scalar(index)
+        if index not in self.indices:
+            self.indices[index] = expr.substitute(index, self.symbols)
+        return self.indices[index]

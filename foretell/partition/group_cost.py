@@ -16,7 +16,7 @@ from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import EACH, FIRST, LATER, Restricted, Tiling
 from foretell.loops.ranges import ranges_read
 from foretell.partition.nest_cost import NestCost, NestCosts, Operand
-from foretell.search.near_memory import LATER_SHARE, cycles_from, second_cache_bytes
+from foretell.search.near_memory import LATER_SHARE, cycles_of_one, second_cache_bytes
 
 CROSS_BYTES_PER_CYCLE = 3.0
 """What one core reads of lines that another one has written; estimated from what pairs of kernels lose on Ice Lake."""
@@ -134,7 +134,7 @@ class GroupCosts:
 
     def _far(self, size_bytes: float, between_bytes: float) -> float:
         spec = self.nests.spec
-        return spec.coefficients.between * float(cycles_from(spec, size_bytes, between_bytes))
+        return spec.coefficients.between * cycles_of_one(spec, size_bytes, between_bytes)
 
     def _in_runs(self, operand: Operand) -> float:
         """What is moved over what is asked for: lines come in pairs, and the last of a run may be half in vain."""

@@ -33,6 +33,16 @@ def cycles_from(spec: HardwareSpec, size_bytes: npt.ArrayLike, between_bytes: np
     return np.where(between <= KEPT_SHARE * spec.caches[0].size_bytes, 0.0, found)
 
 
+def cycles_of_one(spec: HardwareSpec, size_bytes: float, between_bytes: float) -> float:
+    """The same for one plan, which is asked for so often that arrays of one element would take too long."""
+    if between_bytes <= KEPT_SHARE * spec.caches[0].size_bytes:
+        return 0.0
+    for level in spec.caches[1:]:
+        if between_bytes <= LATER_SHARE * level.size_bytes:
+            return size_bytes / level.bandwidth_bytes_per_cycle
+    return size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
+
+
 def second_cache_bytes(spec: HardwareSpec) -> int:
     """Of the second cache, or of the only one."""
     return spec.caches[min(1, len(spec.caches) - 1)].size_bytes
