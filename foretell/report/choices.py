@@ -24,6 +24,7 @@ REASONS = {
     "hidden": "its tiles load more for each product",
     "steps": "its tiles are smaller, and loops around them run more often",
     "conflicts": "rows push each other out of the first cache",
+    "crowded": "an operand lies at too few places of the first cache",
     "partial_sums": "sums are put aside more often",
     "finishing": "more is computed with the sums",
     "scattered": "an operand lies apart",

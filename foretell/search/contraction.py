@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -282,6 +282,17 @@ class Operands:
 
 
 @dataclass(frozen=True, slots=True)
+class Panel:
+    """What tiles read of an operand that others read again, by how far apart it lies in memory, in bytes; 0 where it
+    stays the same."""
+
+    lane_bytes: int
+    row_bytes: int
+    sum_bytes: tuple[int, ...]
+    """Along each reduction."""
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A contraction with the axis that runs in vectors and the one whose rows share them."""
 
@@ -301,6 +312,10 @@ class Problem:
     """How far apart the rows of a tile are stored."""
     copyable: Load | None
     """The operand in vectors that all rows share, unless it is a constant, which is packed anyway."""
+    vector_panels: tuple[Panel, ...] = ()
+    """Of operands that serve all rows."""
+    row_panels: tuple[Panel, ...] = ()
+    """Of operands that serve all vectors."""
 
     @property
     def row_count(self) -> int:
@@ -325,7 +340,12 @@ def try_problem(contraction: Contraction, spec: HardwareSpec, constants: frozens
     order = sorted(contraction.reductions, key=lambda loop: -_reduction_stride(contraction, loop, vector))
     loads, operands = tile_loads(contraction, rows, vector, constants), _operands(contraction, vector, rows, batch)
     gap, copyable = _row_gap(contraction, rows), _copyable(contraction, rows, vector, constants)
-    return Problem(contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch, gap, copyable)
+    panels = [
+        tuple(_panels(some, vector, rows, order, constants)) for some in (operands.vector_loads, operands.row_loads)
+    ]
+    return Problem(
+        contraction, lanes, vector, rows, others, tuple(order), loads, operands, batch, gap, copyable, *panels
+    )
 
 
 def _row_axis(contraction: Contraction, others: Sequence[Loop], vector: Loop) -> Loop | None:
@@ -387,6 +407,21 @@ def _copyable(contraction: Contraction, rows: Loop | None, vector: Loop, constan
     if len(shared) != 1 or rows is None or can_be_packed(shared[0], vector.sym, constants):
         return None
     return shared[0] if sum(load.source == shared[0].source for load in contraction.loads) == 1 else None
+
+
+def _panels(
+    loads: Iterable[Load], vector: Loop, rows: Loop | None, reductions: Sequence[Loop], constants: frozenset[str]
+) -> Iterator[Panel]:
+    """Of operands that move by one number along each loop; what is packed lies side by side."""
+    axes = [vector] if rows is None else [vector, rows]
+    for load in loads:
+        assert isinstance(load.source, Buffer)
+        strides = [stride_along(load.source, load.indices, loop.sym) for loop in (*axes, *reductions)]
+        if None in strides or any(uses(load, axis) and can_be_packed(load, axis.sym, constants) for axis in axes):
+            continue
+        lane, *others = (abs(stride or 0) * load.source.dtype.itemsize for stride in strides)
+        row = 0 if rows is None else others.pop(0)
+        yield Panel(lane, row, tuple(others))
 
 
 def _operands(contraction: Contraction, vector: Loop, rows: Loop | None, batch: int) -> Operands:

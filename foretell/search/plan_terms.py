@@ -12,7 +12,7 @@ from foretell.loops.fetch_slabs import SLABS_SHARE
 from foretell.search.contraction import Problem, is_batch, uses
 from foretell.search.near_memory import (
     KEPT_SHARE,
-    WAY_BYTES,
+    PAGE_BYTES,
     Amounts,
     Counts,
     Flags,
@@ -20,7 +20,7 @@ from foretell.search.near_memory import (
     missed_rows,
     second_cache_bytes,
 )
-from foretell.search.plans import Plans, block_points, copies_made, is_scattered, tiled_rows
+from foretell.search.plans import Plans, block_points, copies_made, is_scattered, panel_cycles, tiled_rows
 from foretell.search.tiles import covered, overlapped, tile_cycles
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -29,7 +29,13 @@ NEAR_PIECES = 0.25
 FETCHED_COST = 0.8
 """What reading a slab counts as if it was fetched ahead; measured on Ice Lake."""
 
-COMPUTE = ("tiles", "hidden", "steps", "conflicts", "partial_sums", "finishing", "scattered", "copies", "pieces")
+CROWDED_LOSS = 0.05
+"""The part of what pushes itself out of the first cache, or of the tiles, that the longer of the two does not hide;
+measured on Zen 4."""
+
+COMPUTE = (
+    "tiles", "hidden", "steps", "conflicts", "crowded", "partial_sums", "finishing", "scattered", "copies", "pieces",
+)  # fmt: skip
 """Terms that go on beside those of `MEMORY`."""
 MEMORY = ("slabs", "rows", "others")
 TIMES = (*COMPUTE, *MEMORY, "waiting")
@@ -50,12 +56,14 @@ class PlanTerms:
     """What steps of the sum lose to their loop."""
     conflicts: Amounts
     """Rows that push each other out of the first cache."""
+    crowded: Amounts
+    """Waiting for what lies at so few places of the first cache that it pushed itself out."""
     partial_sums: Amounts
     """Putting sums aside and taking them up again."""
     finishing: Amounts
     """What becomes of a sum before it is stored: activations and the like."""
     scattered: Amounts
-    """Reading vectors that lie apart."""
+    """Reading vectors that lie on pages of their own."""
     copies: Amounts
     """Copying them side by side."""
     pieces: Amounts
@@ -119,6 +127,10 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     slabs_held = np.where(2 * part * slab > spec.caches[0].size_bytes, 2, 1)
     # The next slab reads rows again, after all blocks of the sum.
     rows_again = cycles_from(spec, tile_bytes, block_bytes + slab + (slabs_held - 1) * part * slab)
+    # What is too large for the first cache comes from the second anyway.
+    slab_missed = np.where(plans.copies, 0.0, panel_cycles(problem, spec, plans, problem.vector_panels))
+    slab_missed = np.maximum(0.0, slab_missed / part - slab_again)
+    rows_missed = np.where(rows_again > 0, 0.0, panel_cycles(problem, spec, plans, problem.row_panels) / part)
     # The next slab comes while this one is in use, if both fit; else its first tile waits for it.
     firsts = np.maximum(slabs, blocks * tiles_wide)
     is_fetched = (2 * part * slab <= SLABS_SHARE * second_cache_bytes(spec)) & (tiles > firsts)
@@ -126,14 +138,17 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     batch, steps, tasks = problem.batch, problem.contraction.reduced * problem.batch, task_count(problem, plans)
     finished = points * -(-problem.vector.extent // problem.lanes) * problem.contraction.operations
     longer, shorter = _tile_cycles(problem, spec, plans)
+    computing = steps * others * longer
+    missed = np.asarray(batch * ((tiles - firsts) * slab_missed + (tiles - row_parts) * rows_missed), np.float64)
     return PlanTerms(
         tiles=weights.tiles * steps * others * longer,
         hidden=weights.hidden * steps * others * shorter,
         steps=weights.steps * steps * np.where(problem.loads.window is None, tiles, 0.0),
         conflicts=weights.conflicts * steps * others * _missed_rows(problem, spec, plans),
+        crowded=weights.crowded * (overlapped(computing, missed, CROWDED_LOSS) - computing),
         partial_sums=weights.partial_sums * batch * (1 / part - 1) * points * problem.vector.extent / problem.lanes,
         finishing=np.full(len(plans), weights.finishing * batch * finished),
-        scattered=weights.scattered * steps * _scattered_reads(problem, spec, plans, tiles),
+        scattered=weights.scattered * steps * _scattered_reads(problem, plans, tiles),
         copies=weights.copies * steps * _copied_vectors(problem, plans),
         pieces=weights.pieces * batch * points * _pieces(problem, spec, tiles_wide),
         slabs=weights.slabs * batch * (fetched * firsts * slab_first + (tiles - firsts) * slab_again),
@@ -174,10 +189,10 @@ def _summed_part(problem: Problem, plans: Plans) -> Amounts:
     return np.where(plans.sum_block > 0, plans.sum_block / problem.reductions[-1].extent, 1.0)
 
 
-def _scattered_reads(problem: Problem, spec: HardwareSpec, plans: Plans, tiles: Counts) -> Amounts:
+def _scattered_reads(problem: Problem, plans: Plans, tiles: Counts) -> Amounts:
     """Reads of vectors that lie apart, in each step: once where they are copied, by every tile where they are not."""
-    by_tiles = np.where(is_scattered(problem, spec, plans.width), tiles, 0.0)
-    return np.where(plans.copies, copies_made(problem, plans), by_tiles)
+    reads = np.where(plans.copies, copies_made(problem, plans), tiles)
+    return np.where(is_scattered(problem), reads, 0.0)
 
 
 def _copied_vectors(problem: Problem, plans: Plans) -> Amounts:
@@ -188,7 +203,7 @@ def _copied_vectors(problem: Problem, plans: Plans) -> Amounts:
 def _pieces(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts:
     """Pieces of each row of a result that have to be begun: of a large one whose rows lie on different pages."""
     result_bytes = problem.batch * problem.points * problem.vector.extent * problem.contraction.bits // 8
-    is_far = problem.row_gap_bytes >= WAY_BYTES and result_bytes > KEPT_SHARE * second_cache_bytes(spec)
+    is_far = problem.row_gap_bytes >= PAGE_BYTES and result_bytes > KEPT_SHARE * second_cache_bytes(spec)
     return np.where(is_far, tiles_wide, 0.0)
 
 

@@ -9,7 +9,7 @@ All plans of a nest are made together, as columns of numbers, because all are co
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import prod
 
 import numpy as np
 
@@ -17,8 +17,17 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.axes import stride_along
 from foretell.schedule.block_sum import PARTIAL_BYTES
 from foretell.schedule.copy_operand import COPY_BYTES, LINE_BYTES
-from foretell.search.contraction import Problem, uses
-from foretell.search.near_memory import KEPT_SHARE, TLB_PAGES, WAY_BYTES, Amounts, Counts, Flags, second_cache_bytes
+from foretell.search.contraction import Panel, Problem, uses
+from foretell.search.near_memory import (
+    KEPT_SHARE,
+    PAGE_BYTES,
+    TLB_PAGES,
+    Amounts,
+    Counts,
+    Flags,
+    crowded_cycles,
+    second_cache_bytes,
+)
 from foretell.search.tiles import tile_shapes
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -109,7 +118,8 @@ def every_plan(problem: Problem, spec: HardwareSpec) -> Plans:
         sum_block=np.zeros_like(rows),
         copies=np.zeros(len(rows), bool),
     )
-    can_be_copied = is_scattered(problem, spec, width) & (copied_bytes(problem, width) <= COPY_BYTES)
+    lies_apart = is_scattered(problem) | (panel_cycles(problem, spec, tiles, problem.vector_panels) > 0)
+    can_be_copied = lies_apart & (problem.copyable is not None) & (copied_bytes(problem, width) <= COPY_BYTES)
     blocks = _blocks_around(problem, tiles) if problem.others else _blocks_of_rows(problem, tiles)
     return _copied(problem, tiles.take(can_be_copied)) + _sums_in_blocks(problem, spec, blocks)
 
@@ -198,24 +208,36 @@ def _divisors(number: int) -> Counts:
     return smaller[number % smaller == 0]
 
 
-def is_scattered(problem: Problem, spec: HardwareSpec, width: Counts) -> Flags:
-    """Whether the vectors of a tile are spread over more pages, or more lines of equal places, than stay near."""
-    load = problem.copyable
+def is_scattered(problem: Problem) -> bool:
+    """Whether the vectors of a tile are spread over more pages than stay near."""
+    load, pages = problem.copyable, 1.0
     if load is None:
-        return np.zeros(len(width), bool)
+        return False
     assert isinstance(load.source, Buffer)
-    itemsize, line_bytes = load.source.dtype.itemsize, spec.caches[0].line_bytes
-    pages, lines_each, places = 1.0, 1.0, WAY_BYTES
     for loop in problem.reductions:
         stride = stride_along(load.source, load.indices, loop.sym)
-        apart = abs(stride) * itemsize if stride is not None else WAY_BYTES
-        pages *= max(1.0, loop.extent * min(1.0, apart / WAY_BYTES))
-        lines_each *= max(1.0, loop.extent * min(1.0, apart / line_bytes))
-        places = gcd(places, apart) if apart else places
-    lines = -(-width * itemsize // line_bytes) * lines_each
-    ways = spec.caches[0].size_bytes // WAY_BYTES
-    room = ways * np.minimum(WAY_BYTES, WAY_BYTES // places * width * itemsize) / line_bytes
-    return (pages > KEPT_SHARE * TLB_PAGES) | ((lines > KEPT_SHARE * room) & (places >= width * itemsize))
+        apart = abs(stride) * load.source.dtype.itemsize if stride is not None else PAGE_BYTES
+        pages *= max(1.0, loop.extent * min(1.0, apart / PAGE_BYTES))
+    return pages > KEPT_SHARE * TLB_PAGES
+
+
+def panel_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, panels: tuple[Panel, ...]) -> Amounts:
+    """Cycles of a tile, or of a block of its sum, to read what pushes itself out of the first cache.
+
+    What lies closer together than lines do is one run of them.
+    """
+    line_bytes, found = spec.caches[0].line_bytes, np.zeros(len(plans))
+    sums = [np.full(len(plans), loop.extent) for loop in problem.reductions]
+    if sums:
+        sums[-1] = np.where(plans.sum_block > 0, plans.sum_block, sums[-1])
+    for panel in panels:
+        strides = (panel.lane_bytes, panel.row_bytes, *panel.sum_bytes)
+        moves = [each for each in zip(strides, (plans.width, plans.rows, *sums), strict=True) if each[0] > 0]
+        run_bytes = np.ones_like(plans.width)
+        for apart_bytes, count in moves:
+            run_bytes = run_bytes + (apart_bytes * (count - 1) if apart_bytes < line_bytes else 0)
+        found = found + crowded_cycles(spec, run_bytes, [each for each in moves if each[0] >= line_bytes])
+    return found
 
 
 def copied_bytes(problem: Problem, width: Counts) -> Counts:

@@ -59,7 +59,7 @@ def core_groups(cpus: Iterable[int], root: Path = SYSTEM_CPUS) -> frozenset[froz
 def detect_caches(
     known: tuple[CacheLevel, ...], cores: frozenset[frozenset[int]], root: Path = SYSTEM_CPUS
 ) -> tuple[CacheLevel, ...]:
-    """Sizes, lines and sharing from sysfs; bandwidths, which it does not tell, from the same level of `known`."""
+    """Sizes, lines, sharing and ways from sysfs; bandwidths, which it does not tell, from the same level of `known`."""
     first_cpu = min(min(core) for core in cores)
     found: dict[int, CacheLevel] = {}
     for folder in (root / f"cpu{first_cpu}/cache").glob("index*"):
@@ -69,8 +69,9 @@ def detect_caches(
         if level and size_bytes and line_bytes and _read(folder / "type") != "Instruction":
             sharing = _cpu_list(_read(folder / "shared_cpu_list"))
             shared_by_cores = max(1, sum(not core.isdisjoint(sharing) for core in cores))
-            bandwidth = known[min(level, len(known)) - 1].bandwidth_bytes_per_cycle
-            found[level] = CacheLevel(size_bytes, line_bytes, shared_by_cores, bandwidth)
+            same = known[min(level, len(known)) - 1]
+            ways = _size_bytes(_read(folder / "ways_of_associativity")) or same.ways
+            found[level] = CacheLevel(size_bytes, line_bytes, shared_by_cores, same.bandwidth_bytes_per_cycle, ways)
     return tuple(found[level] for level in sorted(found)) or known
 
 

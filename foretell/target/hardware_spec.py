@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # who only loads a compiled model has no need of it
 
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv64"}
 """The first word of an LLVM triple, or `platform.machine()` in lower case -> the architecture it means."""
+USUAL_WAYS = 8
+"""Of a cache of which nobody tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,13 @@ class CacheLevel:
     shared_by_cores: int
     bandwidth_bytes_per_cycle: float
     """Sustained loads of one core from this level."""
+    ways: int = USUAL_WAYS
+    """Lines that one set holds; predictions ask for those of the first level only."""
+
+    @property
+    def way_bytes(self) -> int:
+        """How far apart lines lie that fall into the same set."""
+        return max(self.line_bytes, self.size_bytes // self.ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +50,14 @@ class Coefficients:
     """Of a step of the sum, whatever the tile: large ones lose less."""
     conflicts: float = 0.3
     """Of a row that was pushed out of the first cache, each step."""
+    crowded: float = 1.0
+    """Of a cycle that tiles wait for what too few sets of the first cache were to hold."""
     partial_sums: float = 20.0
     """Of putting a vector of partial sums aside and taking it up again."""
     finishing: float = 0.75
     """Of an addition to a vector of sums, or what costs as much, before they are stored."""
     scattered: float = 8.0
-    """Of a step of the sum whose vectors lie apart: for their lines, and their pages."""
+    """Of a step of the sum whose vectors lie on pages of their own."""
     copies: float = 2.0
     """Of copying a vector."""
     pieces: float = 30.0

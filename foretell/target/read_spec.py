@@ -1,8 +1,8 @@
 """A spec file (TOML) -> `HardwareSpec`, and the CPUs that come with the package.
 
 Its keys are the fields of `HardwareSpec` and `CacheLevel`, all required but `unit_bytes`, which is `vector_bytes`
-unless told, and `add_ports`, which is 0; `aliases` may list other names, and a table `[coefficients]` has those of
-`Coefficients` that were fitted.
+unless told, `add_ports`, which is 0, and `ways`, which are 8; `aliases` may list other names, and a table
+`[coefficients]` has those of `Coefficients` that were fitted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 
 from foretell.target.features import KERNEL_NAMES
-from foretell.target.hardware_spec import ARCHITECTURES, CacheLevel, Coefficients, HardwareSpec
+from foretell.target.hardware_spec import ARCHITECTURES, USUAL_WAYS, CacheLevel, Coefficients, HardwareSpec
 from foretell.target.toml_table import TomlTable, parse_table, unreadable
 
 VECTOR_BYTES = (0, 16, 32, 64)
@@ -76,6 +76,7 @@ def _read_cache(table: TomlTable) -> CacheLevel:
         line_bytes=table.count("line_bytes"),
         shared_by_cores=table.count("shared_by_cores"),
         bandwidth_bytes_per_cycle=table.number("bandwidth_bytes_per_cycle"),
+        ways=table.count("ways", default=USUAL_WAYS),
     )
     table.check_empty()
     return level

@@ -15,10 +15,20 @@ from foretell.search.contraction import Problem
 from foretell.search.plan_terms import PlanTerms, plan_terms, task_count
 from foretell.search.plans import block_points, every_plan, tiled_rows
 from foretell.target.hardware_spec import Coefficients, HardwareSpec, with_cores
-from foretell.target.resolve import Target
+from foretell.target.resolve import Target, resolve_target
 from tests.graph.build_graphs import Sketch
 from tests.loops.image_graphs import conv
-from tests.search.test_schedule_contraction import ICELAKE, SPECS, find_problem, graphs, matrix_product, plain_nest
+from tests.search.test_schedule_contraction import (
+    ICELAKE,
+    SPECS,
+    batched_product,
+    find_problem,
+    graphs,
+    matrix_product,
+    plain_nest,
+)
+
+ZEN4 = with_cores(resolve_target("znver4").spec, 1)
 
 
 def problem_of(graph: Graph, spec: HardwareSpec) -> Problem | None:
@@ -140,3 +150,41 @@ def test_tasks_are_copies() -> None:
     copied = plans.take(plans.copies & (plans.rows == 4) & (plans.width == 49))
     assert copied.block_rows.tolist() == [0, *(2**power for power in range(2, 10))]
     assert task_count(problem, copied).tolist() == [4, *(4 * 1024 // 2**power for power in range(2, 10))]
+
+
+def test_vectors_at_equal_places_of_the_first_cache_are_waited_for() -> None:
+    """64 steps read vectors half a way apart, or a line more: the first push each other out, unless they are copied."""
+    costs: dict[int, float] = {}
+    for columns in (512, 528):
+        problem = problem_of(batched_product(2, 512, columns, 64), ZEN4)
+        assert problem is not None and problem.vector.extent == columns
+        plans = every_plan(problem, ZEN4)
+        terms = plan_terms(problem, ZEN4, plans)
+        in_place = ~plans.copies & (plans.sum_block == 0) & (plans.width <= 64)
+        assert (terms.crowded[in_place] > 0).all() if columns == 512 else not terms.crowded.any()
+        assert not terms.crowded[plans.copies].any()
+        assert plans.copies[terms.ranking.argmin()] == (columns == 512)
+        costs[columns] = terms.cycles[in_place & (plans.rows == 2) & (plans.width == 48)].min() / columns
+    assert costs[512] > 1.1 * costs[528]
+
+
+@pytest.mark.parametrize("rows, columns, inner", [(512, 512, 512), (64, 256, 1024), (128, 768, 64), (100, 64, 30)])
+def test_what_lies_side_by_side_is_not_crowded(rows: int, columns: int, inner: int) -> None:
+    """Rows of an operand one after the other, and constants, which are packed."""
+    for spec in (ZEN4, ICELAKE):
+        problem = problem_of(matrix_product(rows, columns, inner), spec)
+        assert problem is not None and problem.vector.extent == columns and not problem.vector_panels
+        plans = every_plan(problem, spec)
+        assert not plan_terms(problem, spec, plans).crowded[plans.sum_block == 0].any()
+
+
+def test_windows_of_images_whose_rows_are_a_power_of_two_are_waited_for() -> None:
+    for size, is_crowded in ((64, True), (66, False)):
+        sketch = Sketch()
+        x, w = sketch.data(1, 32, size, size), sketch.data(24, 32, 3, 3, name="w")
+        attrs = dict(strides=(1, 1), dilations=(1, 1), before=(0, 0), after=(0, 0), group=1)
+        problem = problem_of(sketch.graph(sketch.op("Conv", x, w, sketch.weights(24), **attrs)), ZEN4)
+        assert problem is not None and problem.vector.extent == size - 2
+        plans = every_plan(problem, ZEN4)
+        short = (plans.rows == 2) & (plans.width == 16) & (plans.sum_block == 0) & ~plans.copies
+        assert (plan_terms(problem, ZEN4, plans).crowded[short] > 0).all() == is_crowded

@@ -14,22 +14,22 @@ from foretell.target.read_spec import read_named
 KNOWN = read_named("skylake").caches
 
 
-def write_cache(root: Path, index: int, level: str, type: str, size: str, shared: str) -> None:
+def write_cache(root: Path, index: int, level: str, type: str, size: str, shared: str, ways: str = "") -> None:
     folder = root / f"cpu0/cache/index{index}"
     folder.mkdir(parents=True)
     facts = {"level": level, "type": type, "size": size, "coherency_line_size": "64", "shared_cpu_list": shared}
-    for name, text in facts.items():
+    for name, text in (facts | {"ways_of_associativity": ways}).items():
         (folder / name).write_text(f"{text}\n")
 
 
 def test_caches_from_sysfs(tmp_path: Path) -> None:
-    write_cache(tmp_path, 0, "1", "Data", "48K", "0,2")
+    write_cache(tmp_path, 0, "1", "Data", "48K", "0,2", ways="12")
     write_cache(tmp_path, 1, "1", "Instruction", "32K", "0,2")
     write_cache(tmp_path, 2, "2", "Unified", "2M", "0,2")
     write_cache(tmp_path, 3, "3", "Unified", "36864K", "0-7")
     cores = frozenset({frozenset({0, 2}), frozenset({1, 3}), frozenset({4})})
     assert detect_caches(KNOWN, cores, tmp_path) == (
-        CacheLevel(48 << 10, 64, 1, KNOWN[0].bandwidth_bytes_per_cycle),
+        CacheLevel(48 << 10, 64, 1, KNOWN[0].bandwidth_bytes_per_cycle, ways=12),
         CacheLevel(2 << 20, 64, 1, KNOWN[1].bandwidth_bytes_per_cycle),
         CacheLevel(36 << 20, 64, 3, KNOWN[2].bandwidth_bytes_per_cycle),
     )
