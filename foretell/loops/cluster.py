@@ -9,6 +9,7 @@ from math import prod
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
+from foretell.loops.axes import stride_along
 from foretell.loops.nodes import distinct_loads, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage, is_sum_of_products
 
@@ -156,6 +157,8 @@ def _is_worth_sharing(stages: tuple[TensorStage, ...], depth: int, kept: frozens
         return False
     if any(_reread_bytes(load, stage, depth) > REREAD_BYTES for stage in stages for load in stage.loads):
         return False
+    if any(_transposes(stage, depth) for stage in stages):
+        return False
     return all(_fits_the_stack(stage, depth) for stage in stages if stage.buffer not in kept)
 
 
@@ -166,6 +169,18 @@ def _reread_bytes(load: Load, stage: TensorStage, depth: int) -> int:
         return 0
     inner = [axis.extent for axis in (*stage.axes[depth:], *stage.reduction_axes) if axis.sym in used]
     return prod(extent for extent in inner if isinstance(extent, int)) * load.dtype.itemsize
+
+
+def _transposes(stage: TensorStage, depth: int) -> bool:
+    """Whether a stage stores along its own axes what lies along shared ones: alone, it transposes blocks."""
+    along = [axis.sym for axis in stage.axes[depth:] if stride_along(stage.buffer, stage.place, axis.sym) == 1]
+    shared = [axis.sym for axis in stage.axes[:depth] if axis.extent != 1]
+    for load in stage.loads if along else ():
+        assert isinstance(load.source, Buffer)
+        strides = [stride_along(load.source, load.indices, sym) for sym in (*along, *shared)]
+        if 1 in strides[len(along) :] and 0 not in strides[: len(along)]:
+            return True
+    return False
 
 
 def _index_symbols(index: Dim | Scalar) -> frozenset[Sym]:

@@ -34,6 +34,8 @@ MOST_AT_ONCE = 4
 """Lines asked for in one step of a sum: with more, memory is the limit, and not its latency."""
 SLABS_SHARE = 0.75
 """The part of the second cache in which this slab and the next have to stay."""
+NEAR_SLABS = 16
+"""Slabs that fit the first cache if they are so small that they are not asked for: they come by themselves."""
 FEW_IDLE = 1.5
 """Steps per line from which on the last line is asked for again instead of those behind it."""
 
@@ -44,7 +46,7 @@ def fetch_slabs(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     before: for o: for rows: for k: acc += x[row, k] * w[o, k, lane]
     after:  for o: for rows: for k: fetch w[o + 1, 0, 16 * (rows * K + k)] to read; acc += ...
 
-    Declines for slabs that are not contiguous, too large for the second cache twice over, or in the first one anyway.
+    Declines for slabs that are not contiguous, too large for the second cache twice over, or very small.
     """
     if len(cache_bytes) < 2:
         return kernel
@@ -113,7 +115,7 @@ def _slab_fetches(
         return
     slab, step = around[moving[-1]], _period(place, around[moving[-1]].sym)
     slab_bytes = _contiguous_elements(buffer, plain, inner) * buffer.dtype.itemsize
-    if not sizes[0] < 2 * slab_bytes <= SLABS_SHARE * sizes[1] or slab.extent == step:
+    if not sizes[0] < NEAR_SLABS * slab_bytes or 2 * slab_bytes > SLABS_SHARE * sizes[1] or slab.extent == step:
         return
     counters = [(slab.sym % step, step), *((loop.sym, loop.extent) for loop in (*around[moving[-1] + 1 :], *serial))]
     count: Dim = 0

@@ -40,6 +40,8 @@ NEARLY = 0.15
 """Choices of axes that take so much more than the best one are not looked at for longer runs."""
 LEAST_SHARE = 0.002
 """The part of the program's time that a run must take besides computing, for fusing it to be looked at."""
+LEAST_HOPE = 0.12
+"""The part of the time of a run that must not be computing, for fusing it to be looked at."""
 LEAST_GAIN = 0.04
 """The part of the time that fusing must be predicted to save: the prediction is not better than that."""
 
@@ -227,7 +229,7 @@ class _Program:
             grown.length = last - first
             start, least = min(start, self.users.writers[first]), least + self._compute(first)
             before = self._seconds_alone(first, last)
-            if start < first or before - least < max(LEAST_GAIN * before, LEAST_SHARE * whole):
+            if start < first or before - least < max(LEAST_HOPE * before, LEAST_SHARE * whole):
                 continue
             run = self.clusters[first : last + 1]
             if choices is None:

@@ -65,12 +65,17 @@ def test_joined_loops() -> None:
         pytest.param(kernel(S, M, (M, 8), (S, 6)), id="a slab that serves one tile"),
         pytest.param(kernel(0, M, (M, 8)), id="one slab"),
         pytest.param(kernel(S, M, (S, 1), (M, 8)), id="a loop over one slab"),
-        pytest.param(kernel(S, M, (S, 6), (M, 8), steps=2), id="slabs that stay in the first cache"),
         pytest.param(kernel(S, M, (S, 6), (M, 8), steps=64), id="slabs too large for the second"),
     ],
 )
 def test_declines(before: Kernel) -> None:
     assert fetch_slabs(before, CACHES) is before
+
+
+def test_slabs_of_which_many_stay_in_the_first_cache() -> None:
+    before = kernel(S, M, (S, 6), (M, 8), steps=2)
+    assert fetch_slabs(before, (2048, 1 << 16, 1 << 20)) is before
+    assert fetch_slabs(before, (1024, 1 << 16, 1 << 20)) is not before
 
 
 def test_means_the_same() -> None:
