@@ -2,7 +2,7 @@
 
 import_model        ONNX file -> graph of canonical operators     (frontend/)
 simplify            graph -> smaller graph, same results           (graph/rewrites/)
-choose_algorithms   graph -> convolutions in their fastest form    (search/)
+choose_algorithms   graph -> sums of products in their fastest form (search/)
 link_program        graph -> loop nests -> machine code -> model   (loops/, partition/, codegen/, runtime/)
 """
 
@@ -54,8 +54,8 @@ def compile(
     the model is compiled again, natively, for the values that it is called with.
 
     Schedules that `foretell tune` measured on this CPU with as many threads are used where they were clearly faster.
-    Convolutions may be computed by Winograd's minimal filtering, if the error to expect, relative to a layer's greatest
-    result, is at most `winograd_error`; 0 forbids it.
+    Convolutions may be computed by Winograd's minimal filtering, and products in pairs, if the error to expect,
+    relative to a layer's greatest result, is at most `winograd_error`; 0 forbids both.
     """
     _check_error(winograd_error)
     resolved = resolve_target(target)

@@ -38,7 +38,7 @@ WinogradError: TypeAlias = Annotated[
     typer.Option(
         metavar="FRACTION",
         min=0,
-        help="Error that a convolution computed by Winograd's method may have, of its greatest result; 0: none is.",
+        help="Error that a layer computed by Winograd's methods may have, of its greatest result; 0: none is.",
     ),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

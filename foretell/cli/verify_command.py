@@ -31,7 +31,7 @@ def verify_command(
 ) -> None:
     """Compare compiled code with the evaluator and onnxruntime; exit code 1 if an output is over tolerance.
 
-    For each convolution computed by Winograd's method, its error is measured; one above its budget is a failure too.
+    For each layer computed by Winograd's methods, its error is measured; one above its budget is a failure too.
     """
     from foretell.cli.inputs import fill_feeds, load_feeds, parse_shapes, sizes_line
     from foretell.compiler import import_model

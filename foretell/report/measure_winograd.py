@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from foretell.compiler import link_program
+from foretell.graph.cook_toom import amplification
 from foretell.graph.interpret import interpret
 from foretell.graph.nodes import Array, Graph, Node, Value
 from foretell.graph.ops.attrs import ints_attr
@@ -15,17 +16,18 @@ from foretell.graph.rewrite import with_outputs
 from foretell.ir.dtypes import F64
 from foretell.ir.tensor_expr import TensorType
 from foretell.report.compare import Comparison, compare
+from foretell.search.product_cost import paired_error
 from foretell.search.winograd_cost import winograd_error
 from foretell.target.resolve import Target
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradLayer:
-    """A convolution that is computed in tiles: the error to expect, and the one that it had."""
+    """A layer computed in tiles, or with products in pairs: the error to expect, and the one that it had."""
 
     name: str
     tile: str
-    """F(results, taps) along each axis."""
+    """F(results, taps) along each axis; or that products are paired."""
     predicted: float
     comparison: Comparison
     """With the sum as it is defined, in float64; the tolerance is the budget."""
@@ -55,13 +57,12 @@ class WinogradLayer:
 def measure_winograd(
     direct: Graph, tiled: Graph, feeds: Mapping[str, Array], target: Target, threads: int, budget: float
 ) -> tuple[WinogradLayer, ...]:
-    """How exact each convolution of `direct` is that became tiles in `tiled`, on the data that reaches it.
+    """How exact each layer of `direct` is that became tiles, or products in pairs, in `tiled`, on the data it gets.
 
     The layers are compiled once more, so that data and results, which kernels otherwise keep to themselves, can be
     seen. Those in subgraphs are left out.
     """
-    pairs = list(zip(_nodes(direct, "Conv"), _nodes(tiled, "Conv", "WinogradOutput"), strict=True))
-    layers = [(before, after) for before, after in pairs if after.op == "WinogradOutput"]
+    layers = [(before, after) for before, after in _matched(direct, tiled) if before.op != after.op]
     if not layers:
         return ()
     seen = {value: None for _, after in layers for value in (*_operands(tiled, after), after.output)}
@@ -70,12 +71,28 @@ def measure_winograd(
     return tuple(_measured(before, after, direct, tiled, arrays, budget) for before, after in layers)
 
 
+def _matched(direct: Graph, tiled: Graph) -> Iterator[tuple[Node, Node]]:
+    """Convolutions and products, each with what stands in its place; products of tiles belong to these."""
+    yield from zip(_nodes(direct, "Conv"), _nodes(tiled, "Conv", "PairedConv", "WinogradOutput"), strict=True)
+    products = [
+        node for node in _nodes(tiled, "MatMul", "PairedMatMul") if _maker(tiled, node.inputs[0]) != "WinogradInput"
+    ]
+    yield from zip(_nodes(direct, "MatMul"), products, strict=True)
+
+
 def _nodes(graph: Graph, *operators: str) -> list[Node]:
     return [node for node in graph.nodes if node.op in operators]
 
 
+def _maker(graph: Graph, value: Value | None) -> str:
+    """The operator that makes a value."""
+    return graph.producers[value].op if value is not None and value in graph.producers else ""
+
+
 def _operands(tiled: Graph, layer: Node) -> tuple[Value, ...]:
-    """What is convolved, and the bias if there is one."""
+    """What is convolved or multiplied, and the bias of tiles if there is one."""
+    if layer.op != "WinogradOutput":
+        return layer.present_inputs[:1]
     products, *bias = layer.present_inputs
     data = tiled.producers[tiled.producers[products].present_inputs[0]].present_inputs[0]
     maker = tiled.producers.get(data)
@@ -85,20 +102,30 @@ def _operands(tiled: Graph, layer: Node) -> tuple[Value, ...]:
 def _measured(
     before: Node, after: Node, direct: Graph, tiled: Graph, arrays: Mapping[str, Array], budget: float
 ) -> WinogradLayer:
-    weights = direct.constants[before.present_inputs[1]]
+    constants = [direct.constants[value] for value in before.present_inputs[1:] if value in direct.constants]
     x, *bias = (arrays[value.name] for value in _operands(tiled, after))
-    exact = convolve_exactly(before, x, weights, *bias)
+    exact = compute_exactly(before, x, *constants[:1], *(bias or constants[1:]))
     name, found = before.location or before.output.name, arrays[after.output.name].astype(np.float64)
+    if after.op != "WinogradOutput":
+        predicted = paired_error(x.shape[1 if before.op == "Conv" else -1])
+        return WinogradLayer(name, "pairs", predicted, compare(name, found, exact, "direct", budget))
     tile, kernel = ints_attr(after.attrs, "tile"), ints_attr(after.attrs, "kernel")
     channels = x.shape[1] * prod(ints_attr(before.attrs, "strides"))
     predicted = winograd_error(kernel, channels, max(tile))
+    if _maker(tiled, after.inputs[0]) == "PairedMatMul":
+        sizes = zip(tile, kernel, strict=True)
+        predicted = paired_error(channels, prod(amplification(results, taps) for results, taps in sizes if taps > 1))
     text = f"F({'x'.join(map(str, tile))},{'x'.join(map(str, kernel))})"
     return WinogradLayer(name, text, predicted, compare(name, found, exact, "direct", budget))
 
 
-def convolve_exactly(node: Node, x: Array, *others: Array) -> Array:
-    """A Conv as it is defined, in float64; one image after the other, because all windows are in memory at once."""
+def compute_exactly(node: Node, x: Array, *others: Array) -> Array:
+    """A product or a Conv as it is defined, in float64; the latter one image after the other, because all windows are
+    in memory at once."""
     operands = [array.astype(np.float64) for array in others]
+    if node.op == "MatMul":
+        weights, *bias = operands
+        return sum(bias, start=x.astype(np.float64) @ weights)
     types = tuple(TensorType(F64, array.shape) for array in (x[:1], *operands))
     definition = define_conv(types, node.attrs)
     images = (x[number : number + 1].astype(np.float64) for number in range(len(x)))

@@ -121,11 +121,15 @@ def verify_model(
     culprit = None if ok else find_culprit(chosen, model, feeds, tolerance)
     progress.step("measure", "layers computed by Winograd's method")
     layers = measure_winograd(direct, chosen, feeds, target, threads, winograd_error)
-    return VerifyReport(tuple(comparisons), layers, culprit, (*notes, *_unmeasured(chosen, layers)))
+    return VerifyReport(tuple(comparisons), layers, culprit, (*notes, *_unmeasured(chosen)))
 
 
-def _unmeasured(graph: Graph, layers: tuple[WinogradLayer, ...]) -> tuple[str, ...]:
-    hidden = sum(node.op == "WinogradOutput" for node in graph.walk()) - len(layers)
+def _unmeasured(graph: Graph) -> tuple[str, ...]:
+    everywhere, here = (
+        sum(node.op in ("WinogradOutput", "PairedConv", "PairedMatMul") for node in nodes)
+        for nodes in (graph.walk(), graph.nodes)
+    )
+    hidden = everywhere - here
     return (f"not measured: layers by Winograd in branches and loops ({hidden})",) if hidden else ()
 
 

@@ -20,14 +20,14 @@ VECTOR_CYCLES = 8.0
 """Adding up a vector of a row, dividing it, and adding up its pairs."""
 WAITING_SHARE = 0.5
 """The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
-PARTED = 2.0
-"""What waiting for weights takes over that if they come in three parts; estimated from two layers on Zen 4."""
+PARTED = 3.0
+"""What waiting for weights takes over that if they come in three parts; estimated from three layers on Zen 4."""
 CLEAR_GAIN = 0.85
 """Pairs must be predicted to take less than this fraction of the time."""
 FLOAT_BITS = 32
 ROUNDING = 2.0**-24
 """The greatest relative error of rounding to float32."""
-AMPLIFIED = 4.0
+PAIRS = 4.0
 """What rounding errors of pairs are over those of single products: (x + w) * (x + w) over x * w."""
 GROWTH = 0.4
 """What each root of a step adds to the error: sums are rounded at each step."""
@@ -35,7 +35,7 @@ GROWTH = 0.4
 
 def suits_pairs(product: Product, spec: HardwareSpec, weights_bytes: int, error: float) -> bool:
     """Whether pairs should be faster, and are exact enough; all weights of a model are read between two uses."""
-    if not spec.add_ports or product.length < 3 or paired_error(product.length) > error:
+    if not spec.add_ports or product.length < 3 or paired_error(product.length, product.amplified) > error:
         return False
     own_bytes = product.batch * product.length * product.width * FLOAT_BITS // 8
     waiting = float(cycles_from(spec, own_bytes, max(weights_bytes, own_bytes)))
@@ -43,9 +43,9 @@ def suits_pairs(product: Product, spec: HardwareSpec, weights_bytes: int, error:
     return bool(overlapped(paired_cycles(product, spec), PARTED * waiting, WAITING_SHARE) < CLEAR_GAIN * plain)
 
 
-def paired_error(length: int) -> float:
+def paired_error(length: int, amplified: float = 1.0) -> float:
     """The greatest error to expect of random data, relative to the greatest result."""
-    return ROUNDING * AMPLIFIED * (1 + GROWTH * sqrt(length))
+    return ROUNDING * amplified * (1 + PAIRS * GROWTH * sqrt(length))
 
 
 def plain_cycles(product: Product, spec: HardwareSpec) -> float:

@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from foretell.cli.main import main
 from foretell.compiler import import_model, simplify
 from foretell.graph.nodes import Array, Graph, Node
+from foretell.graph.rewrites.pair_products import pair_products
 from foretell.graph.rewrites.use_winograd import use_winograd
-from foretell.report.measure_winograd import WinogradLayer, convolve_exactly, measure_winograd
+from foretell.report.measure_winograd import WinogradLayer, compute_exactly, measure_winograd
 from foretell.search.winograd_cost import winograd_error
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.target.resolve import resolve_target
@@ -32,7 +33,7 @@ def conv(data: str, result: str, *bias: str) -> onnx.NodeProto:
 def model(nodes: Sequence[onnx.NodeProto], weights: Array = W, shape: Sequence[int] = SHAPE) -> onnx.ModelProto:
     """From x to y, with the weights w, the bias b, and the data d."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    constants = {"w": weights, "b": np.arange(len(weights), dtype=np.float32), "d": X}
+    constants = {"w": weights, "b": np.arange(len(weights), dtype=np.float32), "d": X, "square": X[0, 0].T @ X[0, 1]}
     stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "layers", values[:1], values[1:], stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -50,6 +51,18 @@ def test_errors_are_of_rounding_and_below_what_is_predicted(results: int) -> Non
     assert (layer.name, layer.tile) == ("make y", f"F({results}x{results},3x3)")
     assert layer.predicted == winograd_error((3, 3), 16, results)
     assert layer.ok and 1e-8 < layer.comparison.needed < layer.predicted
+
+
+def test_products_in_pairs() -> None:
+    """Of convolutions with one tap, of matrices, and of tiles."""
+    direct = simplify(
+        import_model(model([conv("x", "t", "b"), helper.make_node("MatMul", ["t", "square"], ["y"], "make y")]))
+    )
+    tiled = use_winograd(direct, lambda convolution: 4)
+    layers = measure_winograd(direct, pair_products(tiled, lambda product: True), {"x": X}, resolve_target(), 1, 1e-4)
+    assert [(layer.name, layer.tile) for layer in layers] == [("make t", "F(4x4,3x3)"), ("make y", "pairs")]
+    assert all(layer.ok and layer.comparison.needed < layer.predicted for layer in layers)
+    assert layers[0].predicted > winograd_error((3, 3), 16, 4)
 
 
 def test_strides() -> None:
@@ -91,7 +104,7 @@ def test_exact_convolution() -> None:
     padded = np.pad(X.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     expected = np.einsum("nchwij,ocij->nohw", windows, W.astype(np.float64), optimize=True) + bias[:, None, None]
-    found = convolve_exactly(node, X, W, bias)
+    found = compute_exactly(node, X, W, bias)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 

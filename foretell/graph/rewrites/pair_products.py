@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from foretell.graph.cook_toom import amplification
 from foretell.graph.nodes import Array, Graph, Node, Value
 from foretell.graph.ops.attrs import dims_attr, int_attr, ints_attr
 from foretell.graph.rewrite import Rewriter, rewrite
@@ -25,6 +26,8 @@ class Product:
     rows: int
     length: int
     width: int
+    amplified: float = 1.0
+    """By how much errors grow in what is done with results: those of tiles by Winograd's filtering are transformed."""
 
 
 Choose = Callable[[Product], bool]
@@ -50,7 +53,7 @@ def pair_products(graph: Graph, choose: Choose) -> Graph:
 
 
 def _paired(node: Node, rewriter: Rewriter, choose: Choose) -> list[Value] | None:
-    product = try_product(node)
+    product = try_product(node, rewriter.producer(node.inputs[0], "WinogradInput"))
     weights = rewriter.array(node.inputs[1]) if product is not None else None
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if product is None or weights is None or (bias is not None and rewriter.array(bias) is None):
@@ -67,8 +70,8 @@ def _paired(node: Node, rewriter: Rewriter, choose: Choose) -> list[Value] | Non
     return [rewriter.op("PairedConv", *operands, strides=ints_attr(node.attrs, "strides"))]
 
 
-def try_product(node: Node) -> Product | None:
-    """What a node multiplies, if it could be done in pairs; None for anything else."""
+def try_product(node: Node, tiles: Node | None = None) -> Product | None:
+    """What a node multiplies, perhaps the data of tiles, if it could be done in pairs; None for anything else."""
     if node.op not in ("MatMul", "Conv") or any(value.dtype != F32 for value in (*node.present_inputs, node.output)):
         return None
     types = [value.type for value in (*node.present_inputs[:2], node.output)]
@@ -80,11 +83,16 @@ def try_product(node: Node) -> Product | None:
         if len(x) != len(y) or len(w) > len(x):
             return None
         batch = prod(lead)
-        return Product(batch, prod(y[:-1]) // batch, x[-1], y[-1])
+        return Product(batch, prod(y[:-1]) // batch, x[-1], y[-1], 1.0 if tiles is None else _amplified(tiles))
     pads = (*dims_attr(node.attrs, "before"), *dims_attr(node.attrs, "after"))
     if set(w[2:]) != {1} or int_attr(node.attrs, "group") != 1 or any(pads):
         return None
     return Product(1, y[0] * prod(y[2:]), w[1], w[0])
+
+
+def _amplified(tiles: Node) -> float:
+    sizes = zip(ints_attr(tiles.attrs, "tile"), ints_attr(tiles.attrs, "kernel"), strict=True)
+    return prod(amplification(results, taps) for results, taps in sizes if taps > 1)
 
 
 def weight_parts(weights: Array) -> list[Array]:
