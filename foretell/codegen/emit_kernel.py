@@ -49,6 +49,7 @@ from foretell.ir.dtypes import I64 as _I64
 from foretell.ir.expr import Dim, Op, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select, dtype_of
 from foretell.loops.axes import access_stride
+from foretell.loops.cases import conditions
 from foretell.loops.interleave import PERIODS
 from foretell.loops.nodes import (
     Accumulate,
@@ -432,13 +433,19 @@ class _LoopEmitter:
             place = self._offset(buffer, plain)
             if access_stride(buffer, plain, sym) != 1 or place.vector is not None or place.stride in (0, 1):
                 continue
-            type = ir.VectorType(stored_type(buffer.dtype), extent)
-            rows = [
-                self.builder.load(self._address(buffer, self._lane(place, k)), typ=type, align=buffer.dtype.itemsize)
-                for k in range(extent)
-            ]
+            is_sure = next(iter(conditions(body.value)), None) is None
+            rows = [self._load_row(buffer, self._lane(place, k), extent, is_sure) for k in range(extent)]
             found[load] = self._transposed(rows)
         return found
+
+    def _load_row(self, buffer: Buffer, first: ir.Value, count: int, is_sure: bool) -> ir.Value:
+        """Neighbouring elements; unless all are sure to exist, those outside the buffer are not read."""
+        address, type = self._address(buffer, first), ir.VectorType(stored_type(buffer.dtype), count)
+        if is_sure:
+            return self.builder.load(address, typ=type, align=buffer.dtype.itemsize)
+        build, size = self.builder, self.index(expr.product(buffer.shape))
+        before, within = self._before_lane(build.neg(first), count), self._before_lane(build.sub(size, first), count)
+        return self._masked_load(address, type, build.and_(within, build.not_(before)), buffer.dtype.itemsize)
 
     def _transposed(self, rows: list[ir.Value]) -> list[ir.Value]:
         """A square block, by interleaving its upper and lower half log2(n) times."""
@@ -909,10 +916,12 @@ class _LoopEmitter:
             places = [min(lane, filled) for lane in range(self.lanes.count)]
             return self._shuffled(run, ir.Constant(narrow, None), places)
         mask = self.scalar.splat(self.mask, self.lanes.count)
+        return self._masked_load(address, type, mask, buffer.dtype.itemsize)
+
+    def _masked_load(self, address: ir.Value, type: ir.Type, mask: ir.Value, itemsize: int) -> ir.Value:
         types = [POINTER, I32, mask.type, type]
         function = declare_intrinsic(self.module, "llvm.masked.load", [type, POINTER], type, types)
-        size = ir.Constant(I32, buffer.dtype.itemsize)
-        return self.builder.call(function, [address, size, mask, ir.Constant(type, None)])
+        return self.builder.call(function, [address, ir.Constant(I32, itemsize), mask, ir.Constant(type, None)])
 
     def _load_every_second(self, buffer: Buffer, place: ir.Value) -> ir.Value:
         """Every second element, one per lane: two runs that end where the last of them is, and their even places."""

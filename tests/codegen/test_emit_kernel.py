@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -262,3 +265,31 @@ def test_blocks_of_a_transposition_may_end_in_another_row() -> None:
     graph = sketch.graph(sketch.op("Concat", turned, sketch.data(6, 2, 3 * LANES + 1), axis=1))
     rng = np.random.default_rng(0)
     check(graph, {value.name: random_data(value.type.static_shape, F32, rng) for value in graph.inputs})
+
+
+def test_blocks_of_a_transposition_read_nothing_outside_their_buffer() -> None:
+    """A border that is selected is not loaded: neither before nor behind the buffer is there anything to read."""
+    rows = mmap.PAGESIZE // (4 * LANES)
+    c, j = Sym("c", 0, rows - 1), Sym("j", 0, LANES - 1)
+    x, y = Buffer("x", F32, (rows, LANES)), Buffer("y", F32, (LANES, rows))
+    data = between_guards().view(np.float32).reshape(rows, LANES)
+    data[...] = np.arange(data.size).reshape(data.shape)
+    for shift in (-1, 0, 1):
+        inside = Select(Apply("lt", (Index(j + shift), Index(LANES))), Load(x, (c, j + shift), F32), Const(0.0, F32))
+        value = Select(Apply("ge", (Index(j + shift), Index(0))), inside, Const(0.0, F32))
+        body = For(c, rows, "vector", For(j, LANES, "unroll", Store(y, (j, c), value)))
+        kernel = Kernel("k", (x,), (y,), body)
+        found = run_native(kernel, {"x": data}, np.empty((LANES, rows), np.float32))
+        np.testing.assert_array_equal(found, run_interpreted(kernel, {"x": data.copy()}))
+
+
+def between_guards() -> Array:
+    """A page between two that cannot be read; never unmapped."""
+    pages = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    found = np.frombuffer(pages, np.uint8)
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for number in (0, 2):
+        address = ctypes.c_void_p(found.ctypes.data + number * mmap.PAGESIZE)
+        if protect(address, ctypes.c_size_t(mmap.PAGESIZE), 0):
+            pytest.skip("pages cannot be protected here")
+    return found[mmap.PAGESIZE : 2 * mmap.PAGESIZE]
