@@ -53,7 +53,8 @@ def pair_products(graph: Graph, choose: Choose) -> Graph:
 
 
 def _paired(node: Node, rewriter: Rewriter, choose: Choose) -> list[Value] | None:
-    product = try_product(node, rewriter.producer(node.inputs[0], "WinogradInput"))
+    tiles = rewriter.producer(node.inputs[0] if node.inputs else None, "WinogradInput")
+    product = try_product(node, tiles)
     weights = rewriter.array(node.inputs[1]) if product is not None else None
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if product is None or weights is None or (bias is not None and rewriter.array(bias) is None):

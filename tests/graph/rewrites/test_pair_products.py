@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.rewrites.pair_products import Product, pair_products, try_product, weight_parts
-from foretell.ir.dtypes import F64
+from foretell.ir.dtypes import F32, F64
 from foretell.ir.expr import Sym
 from foretell.link_program import link_program
 from foretell.target.resolve import resolve_target
@@ -156,6 +156,11 @@ def test_declines() -> None:
     check_declines(paired, sketch.graph(conv(sketch, sketch.data(1, 30, 4, 4), 8, (1, 1), pad=1)))
     sketch = Sketch()
     check_declines(paired, sketch.graph(conv(sketch, sketch.data(1, 30, 4, 4), 8, (1, 1), group=2)))
+
+
+def test_nodes_without_operands() -> None:
+    sketch = Sketch()
+    check_declines(paired, sketch.graph(sketch.op("Iota", shape=(4,), axis=0, dtype=F32)))
 
 
 def test_what_a_node_multiplies() -> None:
