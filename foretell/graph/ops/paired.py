@@ -40,7 +40,7 @@ from foretell.ir.tensor_expr import (
 )
 
 PARTS = ("first", "second", "third", "rest", "scale", "shift", "bias")
-"""Operands after x: matrices [..., t, j], and vectors [..., 1, j]; the last may be absent."""
+"""Operands after x: three of [..., g, t, j], one of [..., e, j], and others of [..., 1, j]; the last may be absent."""
 LEAST_SIZE = 1e-30
 """Added to the size of a row, so that rows of zeros can be divided by it."""
 
