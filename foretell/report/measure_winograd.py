@@ -7,12 +7,12 @@ from math import prod
 import numpy as np
 
 from foretell.compiler import link_program
-from foretell.graph.cook_toom import amplification
 from foretell.graph.interpret import interpret
 from foretell.graph.nodes import Array, Graph, Node, Value
 from foretell.graph.ops.attrs import ints_attr
 from foretell.graph.ops.contraction import define_conv
 from foretell.graph.rewrite import with_outputs
+from foretell.graph.rewrites.pair_products import amplified
 from foretell.ir.dtypes import F64
 from foretell.ir.tensor_expr import TensorType
 from foretell.report.compare import Comparison, compare
@@ -113,8 +113,7 @@ def _measured(
     channels = x.shape[1] * prod(ints_attr(before.attrs, "strides"))
     predicted = winograd_error(kernel, channels, max(tile))
     if _maker(tiled, after.inputs[0]) == "PairedMatMul":
-        sizes = zip(tile, kernel, strict=True)
-        predicted = paired_error(channels, prod(amplification(results, taps) for results, taps in sizes if taps > 1))
+        predicted = paired_error(channels, amplified(after))
     text = f"F({'x'.join(map(str, tile))},{'x'.join(map(str, kernel))})"
     return WinogradLayer(name, text, predicted, compare(name, found, exact, "direct", budget))
 

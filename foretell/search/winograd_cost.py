@@ -9,7 +9,7 @@ from foretell.graph.cook_toom import MAX_POINTS, amplification
 from foretell.graph.ops.winograd import transform_additions
 from foretell.graph.rewrites.use_winograd import Convolution
 from foretell.search.near_memory import Amounts, cycles_from
-from foretell.search.product_cost import fastest_step
+from foretell.search.product_cost import GROWTH, ROUNDING, WAITING_SHARE, fastest_step
 from foretell.target.hardware_spec import HardwareSpec
 
 TILES = (2, 3, 4, 5, 6)
@@ -17,12 +17,6 @@ TILES = (2, 3, 4, 5, 6)
 MOST_PLACES = 64
 """Places of a tile: more do not fit the registers by far."""
 FLOAT_BYTES = 4
-ROUNDING = 2.0**-24
-"""The greatest relative error of rounding to float32."""
-GROWTH = 0.4
-"""What each root of a channel adds to the error: sums of products are rounded at each step."""
-WAITING_SHARE = 0.5
-"""The part of waiting for weights, or of multiplying, that the longer of the two does not hide; on Ice Lake."""
 SPILL_CYCLES = 0.25
 """What each place of a tile that does not fit the registers costs for each of them: 8 with 32 of them, as measured on
 Ice Lake, and less with fewer, as whole layers suggest on Zen 4."""

@@ -84,14 +84,15 @@ def try_product(node: Node, tiles: Node | None = None) -> Product | None:
         if len(x) != len(y) or len(w) > len(x):
             return None
         batch = prod(lead)
-        return Product(batch, prod(y[:-1]) // batch, x[-1], y[-1], 1.0 if tiles is None else _amplified(tiles))
+        return Product(batch, prod(y[:-1]) // batch, x[-1], y[-1], 1.0 if tiles is None else amplified(tiles))
     pads = (*dims_attr(node.attrs, "before"), *dims_attr(node.attrs, "after"))
     if set(w[2:]) != {1} or int_attr(node.attrs, "group") != 1 or any(pads):
         return None
     return Product(1, y[0] * prod(y[2:]), w[1], w[0])
 
 
-def _amplified(tiles: Node) -> float:
+def amplified(tiles: Node) -> float:
+    """By how much errors of products grow when their tiles are transformed."""
     sizes = zip(ints_attr(tiles.attrs, "tile"), ints_attr(tiles.attrs, "kernel"), strict=True)
     return prod(amplification(results, taps) for results, taps in sizes if taps > 1)
 
