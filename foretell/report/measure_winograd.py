@@ -107,7 +107,7 @@ def _measured(
     exact = compute_exactly(before, x, *constants[:1], *(bias or constants[1:]))
     name, found = before.location or before.output.name, arrays[after.output.name].astype(np.float64)
     if after.op != "WinogradOutput":
-        predicted = paired_error(x.shape[1 if before.op == "Conv" else -1])
+        predicted = paired_error(prod(constants[0].shape[1:]) if before.op == "Conv" else x.shape[-1])
         return WinogradLayer(name, "pairs", predicted, compare(name, found, exact, "direct", budget))
     tile, kernel = ints_attr(after.attrs, "tile"), ints_attr(after.attrs, "kernel")
     channels = x.shape[1] * prod(ints_attr(before.attrs, "strides"))

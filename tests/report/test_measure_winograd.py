@@ -17,6 +17,7 @@ from foretell.graph.nodes import Array, Graph, Node
 from foretell.graph.rewrites.pair_products import pair_products
 from foretell.graph.rewrites.use_winograd import use_winograd
 from foretell.report.measure_winograd import WinogradLayer, compute_exactly, measure_winograd
+from foretell.search.product_cost import paired_error
 from foretell.search.winograd_cost import winograd_error
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.target.resolve import resolve_target
@@ -54,7 +55,7 @@ def test_errors_are_of_rounding_and_below_what_is_predicted(results: int) -> Non
 
 
 def test_products_in_pairs() -> None:
-    """Of convolutions with one tap, of matrices, and of tiles."""
+    """Of matrices, and of tiles."""
     direct = simplify(
         import_model(model([conv("x", "t", "b"), helper.make_node("MatMul", ["t", "square"], ["y"], "make y")]))
     )
@@ -63,6 +64,15 @@ def test_products_in_pairs() -> None:
     assert [(layer.name, layer.tile) for layer in layers] == [("make t", "F(4x4,3x3)"), ("make y", "pairs")]
     assert all(layer.ok and layer.comparison.needed < layer.predicted for layer in layers)
     assert layers[0].predicted > winograd_error((3, 3), 16, 4)
+
+
+def test_windows_in_pairs() -> None:
+    """What to expect depends on all products of a sum."""
+    direct = simplify(import_model(model([conv("x", "y", "b")])))
+    paired = pair_products(direct, lambda product: True)
+    (layer,) = measure_winograd(direct, paired, {"x": X}, resolve_target(), 1, 1e-4)
+    assert layer.tile == "pairs" and layer.predicted == paired_error(9 * 16)
+    assert layer.ok and 1e-8 < layer.comparison.needed < layer.predicted
 
 
 def test_strides() -> None:

@@ -21,6 +21,7 @@ from foretell.ir.tensor_expr import (
     Operand,
     Scalar,
     Select,
+    Source,
     Stage,
     TensorType,
     axes_over,
@@ -162,6 +163,13 @@ def pad_stage(x: TensorType, before: tuple[Dim, ...], after: tuple[Dim, ...], fi
     return Stage("padded", x.dtype, axes, body)
 
 
+def padded(x: TensorType, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> tuple[tuple[Stage, ...], Source]:
+    """Operand 0 with zeros around it, and what to load it from."""
+    if not any(before) and not any(after):
+        return (), Operand(0)
+    return (pad_stage(x, before, after, Const(0, x.dtype)),), Local(0)
+
+
 def define_conv(operands: Operands, attrs: Attrs) -> Definition:
     """Pad; y[n, g, o, s...] = sum[c, k...] x[n, g*C + c, s*stride + k*dilation ...] * w[g*O + o, c, k...]; bias.
 
@@ -172,10 +180,7 @@ def define_conv(operands: Operands, attrs: Attrs) -> Definition:
     before, after = dims_attr(attrs, "before"), dims_attr(attrs, "after")
     strides, dilations = ints_attr(attrs, "strides"), ints_attr(attrs, "dilations")
     (out,) = infer_conv(operands, attrs)
-    stages: tuple[Stage, ...] = ()
-    source: Operand | Local = Operand(0)
-    if any(before) or any(after):
-        stages, source = (pad_stage(x, before, after, Const(0, x.dtype)),), Local(0)
+    stages, source = padded(x, before, after)
     per_group = out.shape[1] // group
     split = group > 1 and per_group != 1
     n, space = axis_over(out.shape[0], "n"), axes_over(out.shape[2:], "s")

@@ -18,9 +18,10 @@ to like magnitudes (`rewrites/pair_products.py`); errors are then as if single p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from foretell.graph.ops.attrs import ints_attr
+from foretell.graph.ops.attrs import dims_attr, int_attr, ints_attr
+from foretell.graph.ops.contraction import infer_conv, padded
 from foretell.graph.ops.elementwise import load_broadcast
 from foretell.graph.ops.op import Attrs, OpDef, Operands, present
 from foretell.ir.expr import Dim
@@ -45,95 +46,134 @@ LEAST_SIZE = 1e-30
 """Added to the size of a row, so that rows of zeros can be divided by it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The elements that a sum goes through, as they are stored, and those of them that are taken together."""
+
+    axes: tuple[Axis, ...]
+    element: Load
+    """The one at a point of these axes."""
+    sums: tuple[Axis, ...]
+    """Axes of groups and of triples in them; g and t, as parts of weights have them, follow from these."""
+    g: Dim
+    t: Dim
+    triple: tuple[tuple[Dim, ...], ...]
+    """Points of the axes of the first, second and third of a triple."""
+    rest: tuple[tuple[Dim, ...], ...] = ()
+    """Points of those that belong to no triple."""
+
+
 def infer_paired_matmul(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, first, rest = present(operands[0]), present(operands[1]), present(operands[4])
-    _check_parts(x.shape[-1], first, rest)
+    x, first = present(operands[0]), present(operands[1])
     return (TensorType(x.dtype, (*x.shape[:-1], first.shape[-1])),)
 
 
 def define_paired_matmul(operands: Operands, attrs: Attrs) -> Definition:
     """x[batch..., i, k]: parts may have the same batch."""
     x, (out,) = present(operands[0]), infer_paired_matmul(operands, attrs)
-    axes = axes_over(out.shape)
-    return _definition(
-        operands, axes[:-1], lambda k: (*(axis.sym for axis in axes[:-1]), k), axes[-1], axes, x.shape[-1]
-    )
+    axes, k = axes_over(out.shape), axis_over(x.shape[-1], "k")
+    element = Load(Operand(0), (*(axis.sym for axis in axes[:-1]), k.sym), x.dtype)
+    return _definition(operands, (), axes[:-1], axes[-1], axes, _in_thirds(operands, k, element))
 
 
 def infer_paired_conv(operands: Operands, attrs: Attrs) -> tuple[TensorType, ...]:
-    x, first, rest = present(operands[0]), present(operands[1]), present(operands[4])
-    _check_parts(x.shape[1], first, rest)
-    strides = ints_attr(attrs, "strides")
-    spatial = (-(-extent // stride) for extent, stride in zip(x.shape[2:], strides, strict=True))
-    return (TensorType(x.dtype, (x.shape[0], first.shape[-1], *spatial)),)
+    x, first = present(operands[0]), present(operands[1])
+    filters = TensorType(x.dtype, (first.shape[-1], x.shape[1], *ints_attr(attrs, "kernel")))
+    return infer_conv((x, filters), {**attrs, "group": 1})
 
 
 def define_paired_conv(operands: Operands, attrs: Attrs) -> Definition:
-    """x[n, k, s...], one tap."""
+    """x[n, c, s...]: with one tap, k is c; else those of a triple are the three taps along axis `thirds`, u of them.
+
+    z[n, s..., others..., g, u, t] = x[n, g*T + t, s*stride + tap*dilation ...] / size[n, s...]
+    """
     x, (out,) = present(operands[0]), infer_paired_conv(operands, attrs)
-    strides = ints_attr(attrs, "strides")
     n, j, *space = axes_over(out.shape)
+    taps = axes_over(ints_attr(attrs, "kernel"), "u")
+    stages, source = padded(x, dims_attr(attrs, "before"), dims_attr(attrs, "after"))
+    strides, dilations = ints_attr(attrs, "strides"), ints_attr(attrs, "dilations")
+    place = tuple(
+        s.sym * stride + (0 if tap.extent == 1 else tap.sym * dilation)
+        for s, tap, stride, dilation in zip(space, taps, strides, dilations, strict=True)
+    )
+    if all(tap.extent == 1 for tap in taps):
+        k = axis_over(x.shape[1], "k")
+        row = _in_thirds(operands, k, Load(source, (n.sym, k.sym, *place), x.dtype))
+    else:
+        row = _by_taps(operands, taps, taps[int_attr(attrs, "thirds")], Load(source, (n.sym, 0, *place), x.dtype))
+    return _definition(operands, stages, (n, *space), j, (n, j, *space), row)
 
-    def place(k: Dim) -> tuple[Dim, ...]:
-        return (n.sym, k, *(axis.sym * stride for axis, stride in zip(space, strides, strict=True)))
 
-    return _definition(operands, (n, *space), place, j, (n, j, *space), x.shape[1])
+def _by_taps(operands: Operands, taps: tuple[Axis, ...], thirds: Axis, element: Load) -> _Row:
+    """Rows stored part by part of the channels: g goes through the other taps and through these parts."""
+    channels, apart = present(operands[0]).shape[1], present(operands[1]).shape[-2]
+    part, t = axis_over(channels // apart, "g"), axis_over(apart, "t")
+    outer = (*(tap for tap in taps if tap.extent != 1 and tap is not thirds), part)
+    g: Dim = 0
+    for axis in outer:
+        g = g * axis.extent + axis.sym
+    n, _, *place = element.indices
+    element = replace(element, indices=(n, part.sym * apart + t.sym, *place))
+    lead = tuple(axis.sym for axis in outer)
+    triple = tuple((*lead, number, t.sym) for number in range(3))
+    return _Row((*outer, thirds, t), element, (*outer, t), g, t.sym, triple)
 
 
-def _check_parts(length: Dim, first: TensorType, rest: TensorType) -> None:
-    if length != 3 * first.shape[-3] * first.shape[-2] + rest.shape[-2]:
-        raise ValueError(f"parts of {first} and {rest} do not make up sums over {length}")
+def _in_thirds(operands: Operands, k: Axis, element: Load) -> _Row:
+    """Rows stored as they are: k = (3 * g + n) * T + t, and some are left over."""
+    (groups, apart), rest = present(operands[1]).shape[-3:-1], present(operands[4]).shape[-2]
+    assert isinstance(groups, int) and isinstance(apart, int) and isinstance(rest, int)
+    if k.extent != 3 * groups * apart + rest:
+        raise ValueError(f"{groups} groups of {apart} triples, and {rest}, do not make up sums over {k.extent}")
+    g, t = axis_over(groups, "g"), axis_over(apart, "t")
+    triple = tuple((g.sym * (3 * apart) + number * apart + t.sym,) for number in range(3))
+    left = tuple((3 * groups * apart + each,) for each in range(rest))
+    return _Row((k,), element, (g, t), g.sym, t.sym, triple, left)
 
 
 def _definition(
     operands: Operands,
-    rows: Sequence[Axis],
-    place: Callable[[Dim], tuple[Dim, ...]],
+    before: tuple[Stage, ...],
+    rows: tuple[Axis, ...],
     column: Axis,
     axes: tuple[Axis, ...],
-    length: Dim,
+    row: _Row,
 ) -> Definition:
-    x, first, rest = present(operands[0]), present(operands[1]), present(operands[4])
-    dtype, (groups, apart) = x.dtype.compute, first.shape[-3:-1]
-    assert isinstance(groups, int) and isinstance(apart, int) and isinstance(rest.shape[-2], int)
-    row = tuple(axis.sym for axis in rows)
-    k, g, t = axis_over(length, "k"), axis_over(groups, "g"), axis_over(apart, "t")
-
-    def data(at: Dim) -> Load:
-        return Load(Operand(0), place(at), x.dtype)
+    x, dtype = present(operands[0]), present(operands[0]).dtype.compute
+    number, here = len(before), tuple(axis.sym for axis in rows)
 
     def part(name: str, *at: Dim) -> Load:
         number = 1 + PARTS.index(name)
         type = present(operands[number])
         batch = TensorType(type.dtype, type.shape[: -1 - len(at)])
-        lead = load_broadcast(Operand(number), batch, tuple(rows[:-1])).indices
+        lead = load_broadcast(Operand(number), batch, rows[:-1]).indices
         return Load(Operand(number), (*lead, *at, column.sym), type.dtype)
 
-    def scaled(at: Dim) -> Load:
-        return Load(Local(1), (*row, at), dtype)
+    def scaled(at: tuple[Dim, ...]) -> Load:
+        return Load(Local(number + 1), (*here, *at), dtype)
 
-    size = Apply("add", (Load(Local(0), row, dtype), Const(LEAST_SIZE, dtype)))
-    factor = Apply("reciprocal", (size,))
-    one, two, three = (scaled(g.sym * (3 * apart) + number * apart + t.sym) for number in range(3))
-    first, second, third = (part(name, g.sym, t.sym) for name in PARTS[:3])
+    size = Apply("add", (Load(Local(number), here, dtype), Const(LEAST_SIZE, dtype)))
+    one, two, three = map(scaled, row.triple)
+    first, second, third = (part(name, row.g, row.t) for name in PARTS[:3])
     pair = Apply("mul", (Apply("add", (one, second)), Apply("add", (two, first))))
-    total: Scalar = Load(Local(3), tuple(axis.sym for axis in axes), dtype)
-    for each in range(rest.shape[-2]):
-        total = Apply("add", (total, Apply("mul", (scaled(3 * groups * apart + each), part("rest", each)))))
-    total = Apply("sub", (Apply("sub", (total, Load(Local(2), row, dtype))), part("shift", 0)))
+    total: Scalar = Load(Local(number + 3), tuple(axis.sym for axis in axes), dtype)
+    for each, at in enumerate(row.rest):
+        total = Apply("add", (total, Apply("mul", (scaled(at), part("rest", each)))))
+    total = Apply("sub", (Apply("sub", (total, Load(Local(number + 2), here, dtype))), part("shift", 0)))
     result: Scalar = Apply("mul", (Apply("mul", (total, size)), part("scale", 0)))
     if len(operands) > 7 and operands[7] is not None:
         result = Apply("add", (result, part("bias", 0)))
-    z = Apply("mul", (data(k.sym), factor))
+    z = Apply("mul", (row.element, Apply("reciprocal", (size,))))
     return Definition(
         (
-            Stage("size", dtype, tuple(rows), Apply("abs", (data(k.sym),)), "sum", (k,)),
-            Stage("scaled", dtype, (*rows, k), z),
-            Stage("pairs", dtype, tuple(rows), Apply("mul", (one, two)), "sum", (g, t)),
-            Stage("sum", dtype, axes, Apply("add", (pair, Apply("mul", (three, third)))), "sum", (g, t)),
+            *before,
+            Stage("size", dtype, rows, Apply("abs", (row.element,)), "sum", row.axes),
+            Stage("scaled", dtype, (*rows, *row.axes), z),
+            Stage("pairs", dtype, rows, Apply("mul", (one, two)), "sum", row.sums),
+            Stage("sum", dtype, axes, Apply("add", (pair, Apply("mul", (three, third)))), "sum", row.sums),
             Stage("y", x.dtype, axes, result),
         ),
-        (4,),
+        (number + 4,),
     )
 
 

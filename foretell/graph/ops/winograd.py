@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from foretell.graph.cook_toom import Matrix, minimal_filtering
 from foretell.graph.ops.attrs import ints_attr
-from foretell.graph.ops.contraction import pad_stage
+from foretell.graph.ops.contraction import padded
 from foretell.graph.ops.op import Attrs, OpDef, Operands, present
 from foretell.ir import expr
 from foretell.ir.dtypes import F32, DType
@@ -32,11 +32,9 @@ from foretell.ir.tensor_expr import (
     Definition,
     Index,
     Load,
-    Local,
     Operand,
     Scalar,
     Select,
-    Source,
     Stage,
     TensorType,
     axes_over,
@@ -83,7 +81,7 @@ def define_phases(operands: Operands, attrs: Attrs) -> Definition:
         expr.maximum(0, stride * count - first - extent)
         for stride, count, first, extent in zip(strides, out.shape[2:], before, x.shape[2:], strict=True)
     )
-    stages, source = _padded(x, before, after)
+    stages, source = padded(x, before, after)
     axes = axes_over(out.shape)
     phase: Dim = axes[1].sym // x.shape[1]
     places: list[Dim] = []
@@ -92,13 +90,6 @@ def define_phases(operands: Operands, attrs: Attrs) -> Definition:
         phase = phase // stride
     body = Load(source, (axes[0].sym, axes[1].sym % x.shape[1], *places), x.dtype)
     return Definition((*stages, Stage("phases", x.dtype, axes, body)), (len(stages),))
-
-
-def _padded(x: TensorType, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> tuple[tuple[Stage, ...], Source]:
-    """Operand 0 with zeros around it, and what to load it from."""
-    if not any(before) and not any(after):
-        return (), Operand(0)
-    return (pad_stage(x, before, after, Const(0, x.dtype)),), Local(0)
 
 
 # --- WinogradInput(x){tile, kernel, before, shape} -----------------------------------------------------------
@@ -119,7 +110,7 @@ def define_winograd_input(operands: Operands, attrs: Attrs) -> Definition:
         count * m + alpha - m - first - extent
         for count, m, alpha, first, extent in zip(tile_counts(attrs), tile, places, before, x.shape[2:], strict=True)
     )
-    stages, source = _padded(x, before, after)
+    stages, source = padded(x, before, after)
     axes = axes_over(out.shape)
     number, n, tiles, c = axes[0].sym, axes[1].sym, axes[2:-1], axes[-1].sym
     loads: dict[Places, Scalar] = {

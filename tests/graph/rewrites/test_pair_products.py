@@ -41,6 +41,15 @@ def pointwise(channels: int, outputs: int, shape: tuple[int, ...], strides: tupl
     return sketch.graph(conv(sketch, sketch.data(2, channels, *shape), outputs, strides))
 
 
+def windows(
+    channels: int, shape: tuple[int, ...], kernel: tuple[int, ...], stride: int = 1, pad: int = 0, dilation: int = 1
+) -> Graph:
+    sketch, rank = Sketch(), len(shape)
+    x, w, b = sketch.data(2, channels, *shape), sketch.weights(19, channels, *kernel), sketch.weights(19, seed=2)
+    attrs = {"strides": (stride,) * rank, "dilations": (dilation,) * rank, "group": 1}
+    return sketch.graph(sketch.op("Conv", x, w, b, **attrs, before=(pad,) * rank, after=(pad,) * rank))
+
+
 def conv(sketch: Sketch, x: Value, outputs: int, strides: tuple[int, ...], pad: int = 0, group: int = 1) -> Value:
     rank, channels = len(strides), x.shape[1]
     assert isinstance(channels, int)
@@ -60,7 +69,9 @@ def check(graph: Graph) -> None:
     assert operators(after) in (["PairedMatMul"], ["PairedConv"])
     feeds = random_feeds(graph)
     (expected,) = evaluate(graph, feeds).values()
-    terms = 4 * graph.inputs[0].type.static_shape[1 if after.nodes[0].op == "PairedConv" else -1]
+    product = try_product(graph.nodes[0])
+    assert product is not None
+    terms = 4 * product.length
     assert_close(evaluate(after, feeds)["y0"], expected, graph.outputs[0].dtype, terms=terms)
     assert_close(results(after, feeds["x"]), expected, graph.outputs[0].dtype, terms=terms)
 
@@ -83,6 +94,59 @@ def test_batches_and_no_bias() -> None:
 @pytest.mark.parametrize("strides", [(1,), (2, 2), (1, 3)])
 def test_convolutions_of_one_tap(strides: tuple[int, ...]) -> None:
     check(pointwise(37, 20, (7, 6)[: len(strides)], strides))
+
+
+def test_one_tap_with_padding() -> None:
+    check(windows(37, (4, 3), (1, 1), stride=2, pad=1))
+
+
+@pytest.mark.parametrize("channels", [8, 16, 34, 57])
+@pytest.mark.parametrize(("kernel", "stride", "pad", "dilation"), [
+    ((3, 3), 2, 1, 1), ((3, 3), 1, 0, 1), ((3, 3), 1, 2, 2), ((1, 3), 1, 1, 1), ((3, 1), 3, 0, 1), ((3, 2), 1, 1, 1),
+    ((5, 3), 2, 2, 1),
+])  # fmt: skip
+def test_windows_with_three_taps_along_an_axis(
+    channels: int, kernel: tuple[int, int], stride: int, pad: int, dilation: int
+) -> None:
+    check(windows(channels, (9, 7), kernel, stride, pad, dilation))
+
+
+def test_windows_in_one_and_three_dimensions() -> None:
+    check(windows(24, (11,), (3,), stride=2, pad=1))
+    check(windows(16, (5, 4, 5), (3, 3, 3), pad=1))
+    check(windows(16, (5, 1, 3), (3, 1, 3), pad=1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(8, 64), st.integers(3, 9), st.integers(3, 30), st.integers(1, 3), st.integers(0, 2))
+def test_windows_of_any_image(channels: int, height: int, width: int, stride: int, pad: int) -> None:
+    graph = windows(channels, (height, width), (3, 3), stride, pad)
+    if try_product(graph.nodes[0]) is not None:
+        check(graph)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e18])
+def test_each_window_is_scaled_by_itself(size: float) -> None:
+    """The last row of the image is a million times as large as the first, and nothing is lost there."""
+    graph = windows(48, (9, 9), (3, 3), stride=2)
+    x = (random_feeds(graph)["x"] * np.geomspace(1e-6, 1, 9)[:, None] * size).astype(np.float32)
+    found, (expected,) = results(paired(graph), x), evaluate(graph, {"x": x}).values()
+    bias = graph.constants[graph.nodes[0].present_inputs[2]].reshape(-1, 1, 1)
+    exact = expected.astype(np.float64) - bias
+    errors = np.abs(found - expected.astype(np.float64)).max(axis=(0, 1, 3))
+    assert (errors < 1e-5 * np.abs(exact).max(axis=(0, 1, 3)) + 1e-6 * np.abs(bias).max()).all()
+
+
+def test_windows_without_numbers() -> None:
+    """Zeros give the bias; NaN and infinity spread to the windows that have them, and no further."""
+    graph = windows(16, (9, 9), (3, 3), stride=3)
+    x = random_feeds(graph)["x"].copy()
+    x[:, :, :3, :3] = 0
+    x[0, 5, 4, 4], x[1, 3, 8, 8] = np.nan, np.inf
+    found, (expected,) = results(paired(graph), x), evaluate(graph, {"x": x}).values()
+    lost = np.isnan(found)
+    assert lost[0, :, 1, 1].all() and lost[1, :, 2, 2].all() and lost.sum() == 2 * found.shape[1]
+    np.testing.assert_allclose(found[~lost], expected[~lost], rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=20, deadline=None)
@@ -152,8 +216,9 @@ def test_declines() -> None:
     check_declines(
         paired, sketch.graph(sketch.op("MatMul", sketch.data(4, 30, dtype=F64), sketch.weights(30, 5, dtype=F64)))
     )
-    sketch = Sketch()
-    check_declines(paired, sketch.graph(conv(sketch, sketch.data(1, 30, 4, 4), 8, (1, 1), pad=1)))
+    check_declines(paired, windows(16, (7, 7), (5, 2)))
+    check_declines(paired, windows(5, (7, 7), (3, 3)))
+    check_declines(paired, windows(16, (7, 7), (3, 3), pad=-1))
     sketch = Sketch()
     check_declines(paired, sketch.graph(conv(sketch, sketch.data(1, 30, 4, 4), 8, (1, 1), group=2)))
 
@@ -166,3 +231,4 @@ def test_nodes_without_operands() -> None:
 def test_what_a_node_multiplies() -> None:
     assert try_product(product(7, 50, 33, 3).nodes[0]) == Product(3, 7, 50, 33)
     assert try_product(pointwise(37, 20, (7, 6), (2, 2)).nodes[0]) == Product(1, 24, 37, 20)
+    assert try_product(windows(16, (9, 7), (3, 3), stride=2).nodes[0]) == Product(1, 24, 144, 19)
