@@ -30,6 +30,7 @@ from foretell.codegen.loop_shape import (
 )
 from foretell.codegen.mark_loops import LoopMarks
 from foretell.codegen.math_lanes import USUAL, Instructions
+from foretell.codegen.shared_loads import WrittenOut, try_shared_loads
 from foretell.codegen.types import (
     I1,
     I8,
@@ -323,7 +324,10 @@ class _LoopEmitter:
                 self.stream_loop(sym, extent, body)
             case For(sym, int() as extent, kind, body) if kind == "unroll" or (extent == 1 and uses_tiles(body)):
                 # Out of a loop of one iteration, LLVM would take what follows the sum of a tile, to before the sum.
-                self.unrolled_loop(sym, extent, body)
+                if (written := try_shared_loads(statement)) is not None:
+                    self.written_out(written)
+                else:
+                    self.unrolled_loop(sym, extent, body)
             case For(sym, extent, _, body):
                 self.serial_loop(sym, extent, body)
             case Store(buffer, indices, value):
@@ -417,6 +421,15 @@ class _LoopEmitter:
             self.statement(body)
         self.blocks = {}
         del self.constants[sym]
+
+    def written_out(self, written: WrittenOut) -> None:
+        """Loops written out together, in the order that was found for them."""
+        for point in written.points:
+            for sym, number in zip(written.syms, point, strict=True):
+                self.values[sym], self.constants[sym] = ir.Constant(I64, number), number
+            self.statement(written.body)
+        for sym in written.syms:
+            del self.constants[sym]
 
     def _transposed_loads(self, sym: Sym, extent: int, body: Statement) -> dict[Load, list[ir.Value]]:
         """For each load that suits it, the vectors of a square block, one per value of `sym`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -235,6 +235,8 @@ class Window:
     """By how much the window moves from row to row, in points of the sum."""
     shared: int
     """Operands that all rows and vectors share: one element each."""
+    grain_bytes: int = 4
+    """Places where vectors begin are multiples of this."""
 
     def distinct(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Places along the rows that so many of them read."""
@@ -387,11 +389,14 @@ def _window(contraction: Contraction, rows: Loop | None, vector: Loop) -> Window
     assert isinstance(load.source, Buffer)
     shared = sum(not uses(other, rows) and not uses(other, vector) for other in contraction.loads)
     step = stride_along(load.source, load.indices, rows.sym)
+    loops = [loop for loop in (*contraction.outer, *contraction.reductions) if loop != vector]
+    strides = (stride_along(load.source, load.indices, loop.sym) for loop in loops)
+    grain_bytes = load.source.dtype.itemsize * gcd(*(1 if stride is None else stride for stride in strides))
     for loop in contraction.reductions:
         along = stride_along(load.source, load.indices, loop.sym)
         if step and along and step % along == 0 and step // along < loop.extent:
-            return Window(contraction.reduced, loop.extent, step // along, shared)
-    return Window(contraction.reduced, 1, 1, shared)
+            return Window(contraction.reduced, loop.extent, step // along, shared, grain_bytes)
+    return Window(contraction.reduced, 1, 1, shared, grain_bytes)
 
 
 def _row_gap(contraction: Contraction, rows: Loop | None) -> int:

@@ -121,9 +121,10 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = _summed_part(problem, plans)
     # A tile reads its slab of vectors and its rows; both are nearest if they were read just before.
-    slab_first = cycles_from(spec, slab, operands.vector_bytes + block_bytes)
+    # Between two uses of a slab all batches are gone through.
+    slab_first = cycles_from(spec, slab, problem.batch * operands.vector_bytes + block_bytes)
     slab_again = cycles_from(spec, slab, part * (slab + tile_bytes))
-    rows_first = cycles_from(spec, tile_bytes, operands.row_bytes + operands.vector_bytes)
+    rows_first = cycles_from(spec, tile_bytes, problem.batch * (operands.row_bytes + operands.vector_bytes))
     slabs_held = np.where(2 * part * slab > spec.caches[0].size_bytes, 2, 1)
     # The next slab reads rows again, after all blocks of the sum.
     rows_again = cycles_from(spec, tile_bytes, block_bytes + slab + (slabs_held - 1) * part * slab)

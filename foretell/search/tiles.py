@@ -7,7 +7,7 @@ longer than both.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import gcd, inf
 
 import numpy as np
 
@@ -16,12 +16,18 @@ from foretell.search.near_memory import Amounts, Counts
 from foretell.target.hardware_spec import HardwareSpec, suits_half_vectors
 from foretell.target.instructions import reorder_buffer
 
-STRADDLING_LOADS = 1.5
-"""What a vector counts as that begins anywhere in a line."""
+MASKED_LOADS = 1.5
+"""What a vector counts as that is not full."""
+ROWS_AHEAD = 2
+"""How many times the sums that are added to at a time a core finds ahead of them; measured on Emerald Rapids."""
 OVERLAP_LOSS = 0.2
 """The part of computing, or of reading from the caches, that the longer of the two does not hide."""
 HALF_TIME = 0.55
 """What half a vector takes of the time of a full one, where units are half as wide: two are two instructions."""
+CHAIN_SHARE = 0.5
+"""The part of a chain that counts among what goes on beside the longest, where the chain is as long as that."""
+CHAIN_POWER = 3
+"""It goes with this power of the chain's length over the longest: with half as much again to do nothing waits."""
 STEP_INSTRUCTIONS = 1.5
 """Those of a step of the sum besides multiply-adds: loads that these do not do themselves, and a part of the loop."""
 BROADCAST_CYCLES = 1.0
@@ -71,7 +77,7 @@ def tile_cycles(
     spec: HardwareSpec, rows: Counts, width: Counts, lanes: int, loads: TileLoads, steps: float = inf
 ) -> Amounts:
     """Cycles that one of so many steps of the reduction takes at least; and those of the shorter of multiplying and
-    loading, which go on beside the longer.
+    loading, which go on beside the longer, and of chains that leave no room for delays.
 
     A whole vector may take longer to load than half of one, and an element for all of its lanes takes as long as what
     passes through a unit. What is packed for tiles of odd widths lies across lines. Chains of tiles that are over soon
@@ -81,14 +87,17 @@ def tile_cycles(
     share = np.where(each < lanes, HALF_TIME, 1.0)
     computing = rows * (vectors * share * _computing(spec, loads) + _broadcasting(loads, vectors))
     if loads.window is not None:
-        loading = share * _window_loads(spec, rows, vectors, loads, loads.window) / spec.loads_per_cycle
-        return np.stack([np.maximum(computing, loading), np.minimum(computing, loading)])
+        loading = share * _window_loads(spec, rows, width, vectors, each, loads, loads.window) / spec.loads_per_cycle
+        longer, chain = np.maximum(computing, loading), _window_chain(spec, rows, loads.window)
+        return np.stack([np.maximum(longer, chain), np.minimum(computing, loading)])
     across = loads.packed * vectors * np.where(vectors > 1, 1 - np.gcd(width, each) / each, 0.0)
     elements = loads.by_row * rows * (spec.unit_bytes / max(1, spec.vector_bytes))
     count = elements + share * (loads.by_vector * vectors + across + loads.by_both * rows * vectors)
     loading = count / np.where(2 * width <= lanes, spec.load_ports, spec.loads_per_cycle)
-    longer, chain = np.maximum(computing, loading), spec.fma_latency_cycles / _in_flight(spec, rows * vectors, steps)
-    return np.stack([np.maximum(longer, chain), np.where(longer > chain, np.minimum(computing, loading), 0.0)])
+    chain = spec.fma_latency_cycles / _in_flight(spec, rows * vectors, steps)
+    longest = np.maximum(np.maximum(computing, loading), chain)
+    waiting = CHAIN_SHARE * chain * (chain / longest) ** CHAIN_POWER
+    return np.stack([longest, np.minimum(computing, loading) + waiting])
 
 
 def _computing(spec: HardwareSpec, loads: TileLoads) -> float:
@@ -108,16 +117,35 @@ def _in_flight(spec: HardwareSpec, sums: Counts, steps: float) -> Amounts:
     return np.maximum(1.0, reorder_buffer(spec.name) / (steps * (sums + STEP_INSTRUCTIONS)))
 
 
-def _window_loads(spec: HardwareSpec, rows: Counts, vectors: Counts, loads: TileLoads, window: Window) -> Amounts:
-    """Loads of one step of a sum that is written out: rows share what they load as long as registers hold it.
+def _window_loads(
+    spec: HardwareSpec, rows: Counts, width: Counts, vectors: Counts, each: Counts, loads: TileLoads, window: Window
+) -> Amounts:
+    """Loads of one step of a sum that is written out: neighbouring rows share what they load.
 
-    The operands that all rows share stay in registers too, and one tile overlaps with the next: no chain is waited for.
+    Operands that all rows share stay in registers as far as there is room beside the sums and one vector of each
+    column; the others are loaded for every multiply-add. One tile overlaps with the next: no chain is waited for.
     """
-    shared = window.shared + loads.by_vector * vectors
-    carried = vectors * (rows - 1) * window.points // window.length
-    is_held = rows * vectors + window.points * shared + carried <= spec.vector_registers
-    distinct = np.where(is_held, window.distinct(rows) / window.length, rows)
-    return STRADDLING_LOADS * loads.by_both * distinct * vectors + np.where(is_held, 0.0, shared)
+    shared = window.points * np.maximum(1.0, window.shared + loads.by_vector * vectors)
+    room = np.clip(spec.vector_registers - (rows + 1) * vectors, 0, shared)
+    filled = vectors + (MASKED_LOADS - 1) * (width % each > 0)
+    distinct = window.distinct(rows) / window.length
+    reloaded = (window.shared + loads.by_vector) * rows * vectors * (1 - room / shared)
+    return _lines_touched(spec, window.grain_bytes) * loads.by_both * distinct * filled + reloaded
+
+
+def _window_chain(spec: HardwareSpec, rows: Counts, window: Window) -> Amounts:
+    """Cycles of one step in which what rows load is used by all of them at once (`codegen/shared_loads.py`): only
+    sums of so many rows are added to at a time, and of those that the core finds ahead."""
+    if window.length == 1:
+        return np.zeros(len(rows))
+    together = np.clip(rows, 1, -(-window.length // window.step))
+    return rows * spec.fma_latency_cycles / (ROWS_AHEAD * together)
+
+
+def _lines_touched(spec: HardwareSpec, grain_bytes: int) -> float:
+    """What a vector counts as that begins at any multiple of so many bytes: most of the long ones lie in two lines."""
+    line_bytes = spec.caches[0].line_bytes if spec.caches else 64
+    return 1 + max(0, spec.unit_bytes - gcd(grain_bytes, line_bytes)) / line_bytes
 
 
 def overlapped(one: Amounts | float, other: Amounts | float, loss: float = OVERLAP_LOSS) -> Amounts:

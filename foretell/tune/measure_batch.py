@@ -31,8 +31,8 @@ from foretell.target.resolve import Target
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-TURNS = 7
-TURN_S = 0.004
+TURNS = 21
+TURN_S = 0.002
 """How long calls of one schedule are repeated in a turn."""
 LEAST_S = 1e-8
 """No nest takes less."""

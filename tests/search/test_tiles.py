@@ -47,14 +47,19 @@ def test_tiles_and_tails_cover_the_output(rows: int, width: int, loads: TileLoad
         (14, 32, 16, 14),  # 14 elements and two vectors take longer to load than 28 multiply-adds
         (6, 64, 12, 10),
         (2, 112, 9, 7),
-        (1, 16, 4, 0),  # a chain of multiply-adds
+        (1, 16, 4, 0.5),  # a chain of multiply-adds
         (8, 8, 4.5, 4),  # half a vector on each port
     ],
 )
 def test_cycles_of_a_tile(rows: int, width: int, longer: float, shorter: float) -> None:
     """Two multiply-adds a cycle beside one load."""
     found = tile_cycles(ICELAKE, np.array([rows]), np.array([width]), 16, TileLoads(1, 1, 0))
-    assert found[:, 0] == pytest.approx([longer, shorter])
+    assert found[:, 0] == pytest.approx([longer, shorter + waiting(longer)])
+
+
+def waiting(longest: float) -> float:
+    """What chains of four cycles add to what goes on beside the longest."""
+    return 2 * (4 / longest) ** 3
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,15 @@ def test_halves_of_vectors_take_half_the_time_where_units_are_narrow(
 ) -> None:
     zen4 = replace(ICELAKE, unit_bytes=32, fma_ports=1, load_ports=1, loads_per_cycle=1.0)
     found = tile_cycles(zen4, np.array([rows]), np.array([width]), 16, TileLoads(1, 1, 0, packed=1))
-    assert found[:, 0] == pytest.approx([longer, shorter])
+    assert found[:, 0] == pytest.approx([longer, shorter + waiting(longer)])
+
+
+def test_tiles_with_just_enough_sums_wait() -> None:
+    """Eight sums keep two ports busy for the four cycles of a multiply-add, if nothing is ever late."""
+    ports = replace(ICELAKE, loads_per_cycle=2.0)
+    cycles = tile_cycles(ports, np.array([4, 12]), np.array([32, 32]), 16, TileLoads(1, 1, 0))
+    assert (cycles[0] / [4, 12]).tolist() == [1, 1]
+    assert cycles[1, 0] / 4 > 2 * cycles[1, 1] / 12
 
 
 def test_chains_of_short_sums_overlap() -> None:
