@@ -14,6 +14,7 @@ from foretell.search.near_memory import cycles_from, missed_rows
 from foretell.search.tiles import covered, tile_cycles, tile_shapes
 from foretell.target.resolve import resolve_target
 
+SAPPHIRE_RAPIDS = resolve_target("sapphirerapids").spec
 ICELAKE = resolve_target("icelake-server").spec
 LOADS = (TileLoads(1, 1, 0), TileLoads(1, 2.5, 0, 4096), TileLoads(0, 1, 1, 0, Window(9, 3, 1, 0)))
 
@@ -116,3 +117,27 @@ def test_what_is_packed_for_odd_widths_lies_across_lines() -> None:
     packed, plain = (tile_cycles(ICELAKE, rows, widths, 16, TileLoads(1, 1, 0, packed=count)) for count in (1, 0))
     assert packed[0, 0] > plain[0, 0] == plain[0, 1] == packed[0, 1]
     assert packed[:, 2:].tolist() == plain[:, 2:].tolist()
+
+
+def window_cycles(rows: int, width: int, grain_bytes: int = 4) -> tuple[float, float]:
+    loads = TileLoads(0, 0, 1, window=Window(9, 3, 1, 1, grain_bytes))
+    longer, shorter = tile_cycles(SAPPHIRE_RAPIDS, np.array([rows]), np.array([width]), 16, loads)[:, 0]
+    return longer, shorter
+
+
+def test_rows_of_windows_share_what_they_load() -> None:
+    """Four rows read six; each of four vectors lies across two lines, but for one start in sixteen, and one is masked."""
+    assert window_cycles(4, 56) == pytest.approx((8, 6 / 3 * (1 + 60 / 64) * 4.5 / 2))
+    assert window_cycles(4, 64, 64) == pytest.approx((8, 6 / 3 * 4 / 2))
+
+
+def test_windows_of_one_vector_wait_for_their_chains() -> None:
+    """Only three rows are added to at a time, or six that are found ahead: four cycles for six multiply-adds."""
+    assert window_cycles(12, 16)[0] == pytest.approx(12 * 4 / 6)
+    assert window_cycles(12, 32)[0] == pytest.approx(12)
+
+
+def test_taps_that_find_no_register_are_loaded_for_each_product() -> None:
+    """Of 14 x 2 sums and two vectors two registers remain, for two of nine taps."""
+    longer, _ = window_cycles(14, 32, 64)
+    assert longer == pytest.approx((16 / 3 * 2 + 28 * 7 / 9) / 2)
