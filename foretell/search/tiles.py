@@ -123,7 +123,7 @@ def _window_loads(
     """Loads of one step of a sum that is written out: neighbouring rows share what they load.
 
     Operands that all rows share stay in registers as far as there is room beside the sums and one vector of each
-    column; the others are loaded for every multiply-add. One tile overlaps with the next: no chain is waited for.
+    column; the others are loaded for every multiply-add.
     """
     shared = window.points * np.maximum(1.0, window.shared + loads.by_vector * vectors)
     room = np.clip(spec.vector_registers - (rows + 1) * vectors, 0, shared)
