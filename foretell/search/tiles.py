@@ -144,7 +144,7 @@ def _window_chain(spec: HardwareSpec, rows: Counts, window: Window) -> Amounts:
 
 def _lines_touched(spec: HardwareSpec, grain_bytes: int) -> float:
     """What a vector counts as that begins at any multiple of so many bytes: most of the long ones lie in two lines."""
-    line_bytes = spec.caches[0].line_bytes if spec.caches else 64
+    line_bytes = spec.caches[0].line_bytes
     return 1 + max(0, spec.unit_bytes - gcd(grain_bytes, line_bytes)) / line_bytes
 
 

@@ -33,8 +33,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 TURNS = 21
 TURN_S = 0.002
-"""How long calls of one schedule are repeated in a turn. Many short turns: whoever else is busy is so for half a second
-at a time."""
+"""How long calls of a schedule are repeated in a turn. Many short ones: others may be busy for a part of a second."""
 LEAST_S = 1e-8
 """No nest takes less."""
 TOLERANCE = 1e-3

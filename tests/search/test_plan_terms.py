@@ -28,6 +28,7 @@ from tests.search.test_schedule_contraction import (
     plain_nest,
 )
 
+SAPPHIRE_RAPIDS = resolve_target("sapphirerapids").spec
 ZEN4 = with_cores(resolve_target("znver4").spec, 1)
 
 
@@ -188,3 +189,15 @@ def test_windows_of_images_whose_rows_are_a_power_of_two_are_waited_for() -> Non
         plans = every_plan(problem, ZEN4)
         short = (plans.rows == 2) & (plans.width == 16) & (plans.sum_block == 0) & ~plans.copies
         assert (plan_terms(problem, ZEN4, plans).crowded[short] > 0).all() == is_crowded
+
+
+def test_between_two_uses_of_a_slab_all_batches_are_gone_through() -> None:
+    """512 x 512 weights fit the second cache, and those of sixteen batches do not: each comes from further away."""
+    waited: list[float] = []
+    for batch in (1, 16):
+        problem = problem_of(batched_product(batch, 16, 512, 512), SAPPHIRE_RAPIDS)
+        assert problem is not None
+        plans = every_plan(problem, SAPPHIRE_RAPIDS)
+        some = plans.take((plans.rows == 8) & (plans.width == 32) & (plans.sum_block == 0) & ~plans.copies)
+        waited.append(plan_terms(problem, SAPPHIRE_RAPIDS, some).slabs.max() / batch)
+    assert waited[1] > 1.5 * waited[0]
