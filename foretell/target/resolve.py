@@ -18,7 +18,7 @@ from pathlib import Path
 
 from foretell.support.errors import TargetError, UsageError
 from foretell.target.detect_host import detect_host, generic_host
-from foretell.target.features import KERNEL_NAMES, from_kernel_names, host_architecture, host_features
+from foretell.target.features import KERNEL_NAMES, UNWANTED, from_kernel_names, host_architecture, host_features
 from foretell.target.hardware_spec import ARCHITECTURES, HardwareSpec, with_features
 from foretell.target.read_spec import cpu_aliases, cpu_names, read_named, read_spec
 from foretell.target.toml_table import unreadable
@@ -58,8 +58,10 @@ class Target:
 
     @property
     def llvm_features(self) -> str:
-        """For LLVM: every feature that may be used, and those that the CPU's name promises but are missing."""
+        """For LLVM: every feature that may be used, and those that the CPU's name promises but are missing or
+        unwanted."""
         missing = [change for change in self.feature_changes if change.startswith("-")]
+        missing += [f"-{name}" for name in UNWANTED.get(self.architecture, ())]
         return ",".join([*(f"+{name}" for name in self.features), *missing])
 
     @property
