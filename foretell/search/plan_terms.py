@@ -20,7 +20,7 @@ from foretell.search.near_memory import (
     missed_rows,
     second_cache_bytes,
 )
-from foretell.search.plans import Plans, block_points, copies_made, is_scattered, panel_cycles, tiled_rows
+from foretell.search.plans import Plans, block_points, copies_made, is_batched, is_scattered, panel_cycles, tiled_rows
 from foretell.search.tiles import covered, overlapped, tile_cycles
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -29,6 +29,8 @@ NEAR_PIECES = 0.25
 FETCHED_COST = 0.8
 """What reading a slab counts as if it was fetched ahead; measured on Ice Lake."""
 
+STRIP_PIECES = 4
+"""What beginning a line of a strip counts as: that of the result and that of the image are waited for; on Zen 3."""
 CROWDED_LOSS = 0.05
 """The part of what pushes itself out of the first cache, or of the tiles, that the longer of the two does not hide;
 measured on Zen 4."""
@@ -151,7 +153,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
         finishing=np.full(len(plans), weights.finishing * batch * finished),
         scattered=weights.scattered * steps * _scattered_reads(problem, plans, tiles),
         copies=weights.copies * steps * _copied_vectors(problem, plans),
-        pieces=weights.pieces * batch * points * _pieces(problem, spec, tiles_wide),
+        pieces=weights.pieces * batch * points * _pieces(problem, spec, plans, tiles_wide),
         slabs=weights.slabs * batch * (fetched * firsts * slab_first + (tiles - firsts) * slab_again),
         rows=weights.rows * batch * (row_parts * rows_first + (tiles - row_parts) * rows_again),
         others=weights.others * batch * _other_cycles(problem, spec, plans, block),
@@ -201,11 +203,15 @@ def _copied_vectors(problem: Problem, plans: Plans) -> Amounts:
     return np.where(plans.copies, copies_made(problem, plans) * vectors, 0.0)
 
 
-def _pieces(problem: Problem, spec: HardwareSpec, tiles_wide: Counts) -> Amounts:
-    """Pieces of each row of a result that have to be begun: of a large one whose rows lie on different pages."""
+def _pieces(problem: Problem, spec: HardwareSpec, plans: Plans, tiles_wide: Counts) -> Amounts:
+    """Pieces of each row of a result that have to be begun: of a large one whose rows lie on different pages, or whose
+    windows are gone through in strips, each down all rows."""
     result_bytes = problem.batch * problem.points * problem.vector.extent * problem.contraction.bits // 8
-    is_far = problem.row_gap_bytes >= PAGE_BYTES and result_bytes > KEPT_SHARE * second_cache_bytes(spec)
-    return np.where(is_far, tiles_wide, 0.0)
+    is_large = result_bytes > KEPT_SHARE * second_cache_bytes(spec)
+    in_strips = (tiles_wide > 1) & (plans.block_rows == 0) & (problem.loads.window is not None)
+    if problem.row_gap_bytes < PAGE_BYTES:
+        return np.where(is_large & in_strips & is_batched(problem), STRIP_PIECES * tiles_wide, 0.0)
+    return np.where(is_large, tiles_wide, 0.0)
 
 
 def _other_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, block: Counts) -> Amounts:

@@ -17,7 +17,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.axes import stride_along
 from foretell.schedule.block_sum import PARTIAL_BYTES
 from foretell.schedule.copy_operand import COPY_BYTES, LINE_BYTES
-from foretell.search.contraction import Panel, Problem, uses
+from foretell.search.contraction import Panel, Problem, is_batch, uses
 from foretell.search.near_memory import (
     KEPT_SHARE,
     PAGE_BYTES,
@@ -121,7 +121,15 @@ def every_plan(problem: Problem, spec: HardwareSpec) -> Plans:
     lies_apart = is_scattered(problem) | (panel_cycles(problem, spec, tiles, problem.vector_panels) > 0)
     can_be_copied = lies_apart & (problem.copyable is not None) & (copied_bytes(problem, width) <= COPY_BYTES)
     blocks = _blocks_around(problem, tiles) if problem.others else _blocks_of_rows(problem, tiles)
+    if problem.others and problem.loads.window is not None and is_batched(problem):
+        rows_first = _blocks_of_rows(problem, tiles)
+        blocks = blocks + rows_first.take(rows_first.block_rows > 0)
     return _copied(problem, tiles.take(can_be_copied)) + _sums_in_blocks(problem, spec, blocks)
+
+
+def is_batched(problem: Problem) -> bool:
+    """Whether all loops around rows and vectors are of sums that have nothing in common."""
+    return all(is_batch(problem.contraction, loop) for loop in problem.others)
 
 
 def _copied(problem: Problem, tiles: Plans) -> Plans:

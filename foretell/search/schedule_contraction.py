@@ -133,7 +133,7 @@ def build_schedule(problem: Problem, plan: Plan, constants: frozenset[str]) -> S
         if plan.block_loop == row:
             extents[f"{row}.o"], extents[f"{row}.i"] = extents[row] // plan.block, plan.block
             steps += [Tile(row, plan.block), Reorder((f"{row}.o", f"{v}.o"))]
-            outside, inside = [f"{row}.o", *outside], [f"{row}.i"]
+            outside, inside = [*outside[:-1], f"{row}.o", outside[-1]], [f"{row}.i"]
         else:
             inside = [*inside, row]
     row_loop = [f"{rows.name}.o"] if rows is not None and f"{rows.name}.o" not in inside else []
