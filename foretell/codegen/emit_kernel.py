@@ -941,7 +941,7 @@ class _LoopEmitter:
         if self.lanes.count == 1:
             return self._load_one(buffer, place)
         filled = self._filled_lanes()
-        if filled is not None and 1 < filled and _is_power(filled):
+        if filled is not None and filled > 1 and _is_power(filled):
             narrow = widened(stored_type(buffer.dtype), filled)
             run = self.builder.load(address, typ=narrow, align=buffer.dtype.itemsize)
             places = [min(lane, filled) for lane in range(self.lanes.count)]

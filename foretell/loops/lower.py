@@ -127,7 +127,7 @@ def _nest(cluster: Cluster, kept: frozenset[Buffer], lanes: int, schedule: Sched
     depth, (stages, locals_) = cluster.depth, _with_own_locals(cluster, kept)
     if any(len(stage.axes) > depth for stage in stages):
         loops = _row_loops(stages, depth, lanes)
-        axes, body, kept_here = several_rows(stages[0].axes[:depth], stages, loops, locals_, lanes)
+        axes, body, kept_here = several_rows(stages[0].axes[:depth], stages, loops, locals_)
         return _kernel(stages, _outer_loops(axes, _allocated(body, kept_here), _points(stages)))
     if schedule is not None and _has_one_sum(stages):
         scheduled = schedule(_plain_nest(stages, locals_))
