@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
@@ -31,45 +32,54 @@ def with_needs(
     return found
 
 
-def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
+Shorter: TypeAlias = Mapping[Sym, tuple[Axis, Dim]]
+"""Axes of which a part is left: for each, one that runs through that part, and where it starts."""
+
+
+def moved_by(shorter: Shorter) -> dict[Sym, Dim]:
+    """What axes are in terms of the shorter ones."""
+    return {sym: start + axis.sym for sym, (axis, start) in shorter.items()}
+
+
+def shortened(axes: Sequence[Axis], shorter: Shorter) -> tuple[Axis, ...]:
+    return tuple(shorter[axis.sym][0] if axis.sym in shorter else axis for axis in axes)
+
+
+def ranges_read(cluster: Cluster, shorter: Shorter) -> dict[Buffer, tuple[Range, ...]]:
     """What one run of a cluster reads of each buffer that it does not fill, at most: a range of each dimension."""
-    places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
-    for load in cluster.loads:
-        assert isinstance(load.source, Buffer)
-        if load.source not in cluster.buffers:
-            places.setdefault(load.source, []).append(load.indices)
-    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
-    return {buffer: _covering(buffer, indices, own) for buffer, indices in places.items()}
+    own = frozenset(shorter[sym][0].sym if sym in shorter else sym for sym in cluster.symbols)
+    moved = moved_by(shorter)
+    return {
+        buffer: tuple(_covering(each, dim, own, moved) for each, dim in zip(indices, buffer.shape, strict=True))
+        for buffer, indices in cluster.indices_read.items()
+    }
 
 
-def _covering(buffer: Buffer, places: Sequence[tuple[Dim | Scalar, ...]], own: frozenset[Sym]) -> tuple[Range, ...]:
-    """The range of each dimension that many accesses to a buffer lie in."""
-    found: list[Range] = []
-    for number, dim in enumerate(buffer.shape):
-        indices = dict.fromkeys(indices[number] for indices in places)
-        first, *others = dict.fromkeys(_range(index, dim, own) for index in indices)
-        for other in others:
-            first = union(first, other, dim)
-        found.append(first)
-    return tuple(found)
-
-
-def ranges_written(stage: TensorStage) -> tuple[Range, ...]:
+def ranges_written(stage: TensorStage, shorter: Shorter) -> tuple[Range, ...]:
     """What one run of a stage fills of its buffer."""
-    return _covering(stage.buffer, [stage.place], frozenset(axis.sym for axis in stage.axes))
+    own, moved = frozenset(axis.sym for axis in shortened(stage.axes, shorter)), moved_by(shorter)
+    return tuple(_covering((i,), dim, own, moved) for i, dim in zip(stage.place, stage.buffer.shape, strict=True))
+
+
+def _covering(indices: Sequence[Dim | Scalar], dim: Dim, own: frozenset[Sym], moved: Mapping[Sym, Dim]) -> Range:
+    """The range of a dimension that many accesses lie in."""
+    first, *others = dict.fromkeys(_range(index, dim, own, moved) for index in indices)
+    for other in others:
+        first = union(first, other, dim)
+    return first
 
 
 def _union_of(left: tuple[Range, ...], right: tuple[Range, ...], buffer: Buffer) -> tuple[Range, ...]:
     return tuple(union(*pair) for pair in zip(left, right, buffer.shape, strict=True))
 
 
-def _range(index: Dim | Scalar, dim: Dim, own: frozenset[Sym]) -> Range:
+def _range(index: Dim | Scalar, dim: Dim, own: frozenset[Sym], moved: Mapping[Sym, Dim]) -> Range:
     """The indices that the loops of a stage go through; all of the dimension where no range can be told."""
     assert isinstance(dim, int)
     whole = Range(0, dim)
     if not isinstance(index, (int, expr.Expr)):
         return whole
-    start, inside = expr.split(index, own)
+    start, inside = expr.split(expr.substitute(index, moved), own)
     if expr.symbols(start) & own or expr.symbols(inside) - own:
         return whole
     low, high = expr.bounds(inside)
