@@ -222,8 +222,8 @@ def _pieces(buffer: Buffer, extents: Sequence[int]) -> int:
 
 
 def _writes(nest: Restricted, visible: frozenset[Buffer]) -> Iterator[Operand]:
-    for stage in nest.whole.stages:
+    for stage, ranges in zip(nest.whole.stages, ranges_written(nest.whole, nest.shorter), strict=True):
         if stage.buffer in visible:
-            found = _operand(stage.buffer, ranges_written(stage, nest.shorter))
+            found = _operand(stage.buffer, ranges)
             points = prod(_number(axis.extent) for axis in shortened(stage.axes, nest.shorter))
             yield replace(found, size_bytes=min(found.size_bytes, float(points * stage.buffer.dtype.itemsize)))
