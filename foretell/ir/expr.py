@@ -578,6 +578,17 @@ def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], D
     return coefficients, _from_terms(rest)
 
 
+def try_step(value: Dim, sym: Sym) -> int | None:
+    """How far a linear expression moves per step of a symbol; None if it is not linear in that."""
+    step, variables = 0, frozenset((sym,))
+    for monomial, coefficient in terms_of(value):
+        if monomial == (sym,):
+            step = coefficient
+        elif _mentions(monomial, variables):
+            return None
+    return step
+
+
 def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
     """(the terms that mention none of `variables`, the others); their sum is the value."""
     if not mentions(value, variables):

@@ -134,10 +134,14 @@ def vector_cost(axis: Axis, stores: Sequence[Access], loads: Mapping[Load, int],
 
 def access_stride(buffer: Buffer, indices: tuple[Dim, ...], sym: Sym) -> int | None:
     """How far the address moves per step of `sym`, in elements; None if that is not one number."""
-    if all(sym not in expr.symbols(index) for index in indices):
-        return 0
-    linear = expr.try_linear(offset(buffer.shape, indices), frozenset({sym}))
-    return None if linear is None else linear[0].get(sym, 0)
+    stride, inner = 0, 1
+    for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
+        step = expr.try_step(index, sym)
+        if step is None or not isinstance(dim, int):
+            return expr.try_step(offset(buffer.shape, indices), sym)
+        stride += step * inner
+        inner *= dim
+    return stride
 
 
 def stride_along(buffer: Buffer, indices: Sequence[Dim | Scalar], sym: Sym) -> int | None:

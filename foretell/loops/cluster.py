@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -21,8 +22,20 @@ LEAST_PARALLEL = 16
 """Outer iterations that make sharing outer loops worth while; fewer would starve the threads."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A dimension of a buffer that an axis runs along."""
+
+    buffer: Buffer
+    dimension: int
+    shift: int | None
+    """Points are stored so much further on; None if they are not just moved."""
+
+
 @dataclass(frozen=True)
 class Cluster:
+    """Stages that share a loop nest. What is asked of it often, and depends on nothing else, is found once."""
+
     stages: tuple[TensorStage, ...]
     depth: int
     """Outer axes that all stages share."""
@@ -36,6 +49,57 @@ class Cluster:
     def buffers(self) -> frozenset[Buffer]:
         """What the stages fill."""
         return frozenset(stage.buffer for stage in self.stages)
+
+    @cached_property
+    def symbols(self) -> frozenset[Sym]:
+        """Those of all axes."""
+        return frozenset(axis.sym for stage in self.stages for axis in (*stage.axes, *stage.reduction_axes))
+
+    @cached_property
+    def indices_read(self) -> Mapping[Buffer, tuple[tuple[Dim | Scalar, ...], ...]]:
+        """For each buffer that the stages read and do not fill, the different indices of each dimension."""
+        places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
+        for load in self.loads:
+            assert isinstance(load.source, Buffer)
+            if load.source not in self.buffers:
+                places.setdefault(load.source, []).append(load.indices)
+        return {
+            buffer: tuple(tuple(dict.fromkeys(column)) for column in zip(*indices, strict=True))
+            for buffer, indices in places.items()
+        }
+
+    @cached_property
+    def read_by_data(self) -> frozenset[Buffer]:
+        """Buffers of which data decides what is read."""
+        found = self.indices_read.items()
+        return frozenset(
+            b for b, columns in found if any(not isinstance(i, (int, expr.Expr)) for c in columns for i in c)
+        )
+
+    @cached_property
+    def spans(self) -> tuple[tuple[Span, ...], ...]:
+        """For each shared axis, named alike in all stages, what it runs along."""
+        return tuple(tuple(dict.fromkeys(self._spans(axis.sym))) for axis in self.stages[0].axes[: self.depth])
+
+    def _spans(self, sym: Sym) -> Iterator[Span]:
+        for stage in self.stages:
+            for number, index in enumerate(stage.place):
+                if expr.mentions(index, {sym}):
+                    shift = index - sym
+                    yield Span(stage.buffer, number, shift if isinstance(shift, int) else None)
+
+    @cached_property
+    def parts(self) -> tuple[Cluster, ...]:
+        """The stages by themselves if they fill parts of one buffer and read none of it; else all together."""
+        are_parts = len(self.stages) > 1 and len(self.buffers) == 1
+        if not are_parts or any(load.source in self.buffers for load in self.loads):
+            return (self,)
+        return tuple(Cluster((stage,), len(stage.axes)) for stage in self.unified.stages)
+
+    @cached_property
+    def has_rows(self) -> bool:
+        """Whether a stage has axes of its own, inside those that all share."""
+        return any(len(stage.axes) > self.depth for stage in self.stages)
 
     @cached_property
     def unified(self) -> Cluster:

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.cluster import Cluster
-from foretell.loops.nodes import Done, Substituted, distinct_loads, map_loads, substitute_scalar
-from foretell.loops.ranges import Range, are_apart, new_rows, ranges_read, union, with_needs
+from foretell.loops.nodes import Done, distinct_loads, map_loads
+from foretell.loops.ranges import Range, are_apart, new_rows, with_needs
+from foretell.loops.restrict import Restricted, needed_parts, restrict
 from foretell.loops.rows_in_place import rows_in_place
 from foretell.loops.stages import TensorStage
 
@@ -84,25 +86,7 @@ class Fused:
         return sum(size * buffer.dtype.itemsize for size, buffer in zip(sizes, own, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Restricted:
-    """A cluster on ranges of its axes, and where it runs."""
-
-    cluster: Cluster
-    condition: Scalar | None
-    extents: tuple[tuple[int, int], ...]
-    """Of the axes of the whole cluster that are cut down, by number."""
-    reads: Mapping[Buffer, tuple[Range, ...]]
-    """What it reads of buffers that it does not fill."""
-    place: int = 0
-    """How many clusters come after it."""
-    part: int | None = None
-    """Which of the stages it is, if each of the cluster's is restricted in its own way."""
-    later: Restricted | None = None
-    """What is left of it in a tile if what the tile before has computed is still there."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tiling:
     """Clusters cut down to what a tile of the last one needs, from some cluster on; those before it may be added."""
 
@@ -119,21 +103,22 @@ class Tiling:
     def with_cluster(self, cluster: Cluster) -> Tiling | None:
         """With one more before them, all of whose results they read; None if they do not."""
         needs, added = self.needs, list(self.restricted)
-        if any(_is_read_by_data(buffer, self.restricted) for buffer in cluster.buffers):
+        if any(cluster.buffers & each.whole.read_by_data for each in self.restricted):
             return None
         if any(stage.buffer in self.kept and not self._fills_once(stage, cluster) for stage in cluster.stages):
             return None
-        parts = _parts(cluster, needs)
+        parts = needed_parts(cluster, needs)
         for number, part in reversed(list(enumerate(parts))):
             if any(stage.buffer not in needs and _is_visible(stage, part) for stage in part.stages):
                 return None
             whole = part.unified
             restricted = replace(
-                _restrict(whole, needs),
+                restrict(whole, needs),
                 place=self.restricted[-1].place + 1,
                 part=number if len(parts) > 1 else None,
             )
-            added.append(replace(restricted, later=self._later(whole, restricted, needs)))
+            restricted = replace(restricted, later=self._later(whole, restricted, needs))
+            added.append(restricted)
             needs = with_needs(needs, restricted.reads)
         return replace(self, restricted=tuple(added), needs=needs)
 
@@ -155,19 +140,19 @@ class Tiling:
         new = new_rows(needs[filled[0]], self.tiles[-1].sym)
         if new is None:
             return None
-        left = _restrict(cluster, {**needs, filled[0]: new.ranges})
+        left = restrict(cluster, {**needs, filled[0]: new.ranges})
         return replace(left, place=restricted.place, part=restricted.part)
 
     @property
     def tile_count(self) -> int:
         return prod(int(axis.extent) for axis in self.tiles if isinstance(axis.extent, int))
 
-    @property
+    @cached_property
     def moved(self) -> frozenset[Buffer]:
         """Buffers of which a tile finds a part where the tile before has left it: all that fill them know how."""
         if self.steps == 1:
             return frozenset()
-        writers = [(stage.buffer, each.later) for each in self.restricted[1:] for stage in each.cluster.stages]
+        writers = [(buffer, each.later) for each in self.restricted[1:] for buffer in each.whole.buffers]
         able = {buffer for buffer, later in writers if later is not None and buffer in self.needs}
         return self.between & able - {buffer for buffer, later in writers if later is None}
 
@@ -186,23 +171,26 @@ class Tiling:
         """The clusters in order, and in which of the tiles that a thread runs in turn they run."""
         moved = self.moved
         for each in self.restricted[::-1]:
-            if each.later is not None and each.cluster.buffers & moved:
+            if each.later is not None and each.whole.buffers & moved:
                 yield each, FIRST
                 yield each.later, LATER
             else:
                 yield each, EACH
 
-    @property
+    @cached_property
     def between(self) -> frozenset[Buffer]:
         """Buffers that all but the last cluster fill, and nobody else reads."""
-        sinks = {stage.buffer for stage in self.restricted[0].cluster.stages}
-        written = {stage.buffer for each in self.restricted[1:] for stage in each.cluster.stages}
-        return frozenset(buffer for buffer in written - sinks - self.kept if buffer in self.needs)
+        between = self._filled_before - self.restricted[0].whole.buffers - self.kept
+        return frozenset(buffer for buffer in between if buffer in self.needs)
 
     @property
     def filled(self) -> frozenset[Buffer]:
         """Buffers that all but the last cluster fill, and others read besides."""
-        return self.kept & {stage.buffer for each in self.restricted[1:] for stage in each.cluster.stages}
+        return self.kept & self._filled_before
+
+    @property
+    def _filled_before(self) -> frozenset[Buffer]:
+        return frozenset[Buffer]().union(*(each.whole.buffers for each in self.restricted[1:]))
 
     @property
     def between_bytes(self) -> int:
@@ -214,6 +202,8 @@ class Tiling:
     @property
     def replaced(self) -> dict[Buffer, Buffer]:
         """Buffers whose rows may take the place of another one's: of those that no tile finds rows of."""
+        if not any(each.whole.has_rows for each in self.restricted):
+            return {}
         return rows_in_place([each.cluster for each in self.restricted[::-1]], self.between - self.moved)
 
 
@@ -226,11 +216,10 @@ def try_tiling(
     are buffers that clusters before it fill and others read besides.
     """
     whole = last.unified
-    tiles, bindings = _tiles(whole, tile)
+    tiles, shorter = _tiles(whole, tile)
     if not tiles or tiles[-1].extent % steps != 0:
         return None
-    cluster = _substituted(whole, bindings)
-    restricted = Restricted(cluster, None, _extents(whole, bindings), ranges_read(cluster))
+    restricted = Restricted(whole, shorter)
     return Tiling(tuple(tiles), (restricted,), restricted.reads, steps, kept)
 
 
@@ -293,7 +282,7 @@ def is_static(cluster: Cluster) -> bool:
 def _tiles(last: Cluster, tile: Mapping[int, int]) -> tuple[list[Axis], dict[Sym, tuple[Axis, Dim]]]:
     """The loops over tiles, and for each axis that is tiled the one inside a tile and where that starts."""
     tiles: list[Axis] = []
-    bindings: dict[Sym, tuple[Axis, Dim]] = {}
+    shorter: dict[Sym, tuple[Axis, Dim]] = {}
     for number, size in sorted(tile.items()):
         axis = last.stages[0].axes[number]
         if not isinstance(axis.extent, int) or axis.extent % size or number >= last.depth:
@@ -301,113 +290,14 @@ def _tiles(last: Cluster, tile: Mapping[int, int]) -> tuple[list[Axis], dict[Sym
         count = axis.extent // size
         sym = Sym(f"tile{number}", 0, count - 1)
         tiles.append(Axis(sym, count))
-        bindings[axis.sym] = (Axis(Sym(axis.sym.name, 0, size - 1), size), sym * size)
-    return tiles, bindings
-
-
-def _parts(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> list[Cluster]:
-    """Stages that fill parts of one buffer, by themselves where a tile needs each in a range of its own."""
-    written = cluster.buffers
-    read = {load.source for load in cluster.loads}
-    if len(cluster.stages) == 1 or len(written) > 1 or written & read:
-        return [cluster]
-    alone = [Cluster((stage,), len(stage.axes)) for stage in cluster.unified.stages]
-    found = [[_needed(axis, each, needs) for axis in each.stages[0].axes] for each in alone]
-    inner = [ranges[cluster.depth :] for ranges in found]
-    is_alike = all(ranges == found[0] for ranges in found) and not any(any(ranges) for ranges in inner)
-    return [cluster] if is_alike else alone
-
-
-def _is_read_by_data(buffer: Buffer, restricted: Sequence[Restricted]) -> bool:
-    """Whether data decides what is read of a buffer."""
-    for each in restricted:
-        if buffer in each.reads:
-            found = (load.indices for load in each.cluster.loads if load.source == buffer)
-            if any(not isinstance(index, (int, expr.Expr)) for indices in found for index in indices):
-                return True
-    return False
+        shorter[axis.sym] = (Axis(Sym(axis.sym.name, 0, size - 1), size), sym * size)
+    return tiles, shorter
 
 
 def _is_visible(stage: TensorStage, cluster: Cluster) -> bool:
     """Whether a stage is the last of its cluster, or read by no other stage of it."""
     others = [other.body for other in cluster.stages if other is not stage]
     return all(load.source != stage.buffer for load in distinct_loads(others))
-
-
-# --- what is computed ------------------------------------------------------------------------------------------
-
-
-def _restrict(cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Restricted:
-    """A cluster that fills what is needed, and where tiles at the ends need less, the same number of neighbours.
-
-    A range that begins before an axis, or ends after it, is moved inside: all tiles run loops of one size.
-    """
-    bindings: dict[Sym, tuple[Axis, Dim]] = {}
-    conditions: list[Scalar] = []
-    for axis in cluster.stages[0].axes[: cluster.depth]:
-        found = _needed(axis, cluster, needs)
-        if found is None or not isinstance(axis.extent, int):
-            continue
-        extent = min(found.extent, axis.extent)
-        conditions += _conditions(found, axis.extent)
-        if extent < axis.extent:
-            start = expr.maximum(0, expr.minimum(found.start, axis.extent - extent))
-            bindings[axis.sym] = (Axis(Sym(axis.sym.name, 0, extent - 1), extent), start)
-    condition = None
-    for each in conditions:
-        condition = each if condition is None else Apply("and", (condition, each))
-    shorter = _substituted(cluster, bindings)
-    return Restricted(shorter, condition, _extents(cluster, bindings), ranges_read(shorter))
-
-
-def _extents(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> tuple[tuple[int, int], ...]:
-    shorter = {
-        number: bindings[a.sym][0].extent for number, a in enumerate(cluster.stages[0].axes) if a.sym in bindings
-    }
-    return tuple((number, extent) for number, extent in shorter.items() if isinstance(extent, int))
-
-
-def _needed(axis: Axis, cluster: Cluster, needs: Mapping[Buffer, tuple[Range, ...]]) -> Range | None:
-    """The range of an axis whose points are needed; None for all of it."""
-    found: Range | None = None
-    own = frozenset((axis.sym,))
-    for stage in cluster.stages:
-        for number, needed in enumerate(needs.get(stage.buffer, ())):
-            if not expr.mentions(stage.place[number], own):
-                continue
-            if needed.extent == stage.buffer.shape[number]:
-                return None
-            shift = stage.place[number] - axis.sym
-            if not isinstance(shift, int) or not isinstance(axis.extent, int):
-                return None
-            moved = Range(needed.start - shift, needed.extent)
-            found = moved if found is None else union(found, moved, 1 << 62)
-            if found.extent >= 1 << 62:
-                return None
-    return found
-
-
-def _conditions(needed: Range, extent: int) -> Iterator[Scalar]:
-    """Where a range meets an axis at all: not asked where it always does."""
-    low, high = expr.bounds(needed.start)
-    if high is None or high >= extent:
-        yield Apply("lt", (Index(needed.start), Index(extent)))
-    if low is None or low + needed.extent <= 0:
-        yield Apply("ge", (Index(needed.start), Index(1 - needed.extent)))
-
-
-def _substituted(cluster: Cluster, bindings: Mapping[Sym, tuple[Axis, Dim]]) -> Cluster:
-    """The stages with axes replaced by shorter ones that begin elsewhere."""
-    if not bindings:
-        return cluster
-    moved: dict[Sym, Dim] = {sym: start + axis.sym for sym, (axis, start) in bindings.items()}
-    stages: list[TensorStage] = []
-    done = Substituted()
-    for stage in cluster.stages:
-        axes = tuple(bindings[axis.sym][0] if axis.sym in bindings else axis for axis in stage.axes)
-        place = tuple(expr.substitute(index, moved) for index in stage.place)
-        stages.append(replace(stage, axes=axes, place=place, body=substitute_scalar(stage.body, moved, done)))
-    return Cluster(tuple(stages), cluster.depth)
 
 
 # --- where it is kept ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ and leaves it idle in the others. What to do about it depends on how much a kern
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from foretell.ir import expr
@@ -26,6 +26,7 @@ from foretell.loops.nodes import (
     Kernel,
     Statement,
     Store,
+    Substituted,
     loads_in,
     loops_in,
     substitute_index,
@@ -66,7 +67,8 @@ def place_lines(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     body = kernel.body
     if written * STREAM_SHARE > last:
         body = _streamed(body, frozenset(kernel.writes) - frozenset(_reused(body)))
-    body = _fetching(body, _Round(kernel, cache_bytes))
+    loads = {id(loop): _loads_of(loop, kernel.reads) for loop in loops_in(body) if loop.kind in VECTOR_KINDS}
+    body = _fetching(body, _Round(kernel, cache_bytes, loads))
     return kernel if body == kernel.body else replace(kernel, body=body)
 
 
@@ -123,6 +125,8 @@ class _Round:
 
     kernel: Kernel
     cache_bytes: Sequence[int]
+    loads: Mapping[int, Mapping[Load, Load]]
+    """Those of vector loops, by identity: what is read of the kernel's operands, and the same as if by one variable."""
     around: Sym | None = None
     repeated: frozenset[Load] = frozenset()
     """What several loops load, each as if by one and the same variable."""
@@ -137,7 +141,7 @@ def _fetching(statement: Statement, now: _Round) -> Statement:
         case For(_, _, kind) if kind in VECTOR_KINDS:
             return _with_fetches(statement, now)
         case For(sym, extent, kind, body):
-            following = _Round(now.kernel, now.cache_bytes, sym, _repeated(body, now.kernel.reads))
+            following = _Round(now.kernel, now.cache_bytes, now.loads, sym, _repeated(body, now.loads))
             return For(sym, extent, kind, _fetching(body, following))
         case Guard(condition, body):
             return Guard(condition, _fetching(body, now))
@@ -157,7 +161,7 @@ def _with_fetches(loop: For, now: _Round) -> Statement:
     fetches = [*_for_loads(loop, now)]
     if loop.kind == "vector":
         fetches += _for_stores(loop, now)
-    now.loaded.update(_anywhere(load, loop.sym) for load in _loads_of(loop, now.kernel.reads))
+    now.loaded.update(now.loads[id(loop)].values())
     now.stored.update(inner.buffer for inner in statements if isinstance(inner, (Store, Accumulate)))
     return replace(loop, body=Block((*fetches, *statements))) if fetches else loop
 
@@ -179,8 +183,8 @@ def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
     only_reads = not any(
         isinstance(inner, Store) and inner.buffer in now.kernel.writes for inner in _statements(loop.body)
     )
-    for load in _loads_of(loop, now.kernel.reads):
-        known, buffer = _anywhere(load, loop.sym), load.source
+    for load, known in now.loads[id(loop)].items():
+        buffer = load.source
         assert isinstance(buffer, Buffer)
         if not _are_neighbours(buffer, load.indices, loop.sym) or known in now.fetched:
             continue
@@ -196,15 +200,11 @@ def _for_loads(loop: For, now: _Round) -> Iterator[Fetch]:
             now.fetched.add(known)
 
 
-def _repeated(body: Statement, buffers: Sequence[Buffer]) -> frozenset[Load]:
+def _repeated(body: Statement, loads: Mapping[int, Mapping[Load, Load]]) -> frozenset[Load]:
     """Loads that more than one vector loop has."""
-    loads = Counter(
-        _anywhere(load, loop.sym)
-        for loop in loops_in(body)
-        if loop.kind in VECTOR_KINDS
-        for load in _loads_of(loop, buffers)
-    )
-    return frozenset(load for load, count in loads.items() if count > 1)
+    inside = (loads[id(loop)] for loop in loops_in(body) if loop.kind in VECTOR_KINDS)
+    counts = Counter(known for each in inside for known in each.values())
+    return frozenset(load for load, count in counts.items() if count > 1)
 
 
 def _fits(loop: For, buffer: Buffer, cache_bytes: int) -> bool:
@@ -254,9 +254,11 @@ def _loads(statement: Statement) -> Iterator[Load]:
             yield from loads_in(scalar)
 
 
-def _loads_of(loop: For, buffers: Sequence[Buffer]) -> Iterable[Load]:
-    """The loads of a loop from some buffers, each once."""
-    return dict.fromkeys(load for inner in _statements(loop.body) for load in _loads(inner) if load.source in buffers)
+def _loads_of(loop: For, buffers: Sequence[Buffer]) -> dict[Load, Load]:
+    """The loads of a loop from some buffers, each once, and what they are as if by one and the same variable."""
+    loads = (load for inner in _statements(loop.body) for load in _loads(inner) if load.source in buffers)
+    done = Substituted()
+    return {load: _anywhere(load, loop.sym, done) for load in dict.fromkeys(loads)}
 
 
 def _plain(indices: Sequence[object]) -> tuple[Dim, ...]:
@@ -269,5 +271,6 @@ def _are_neighbours(buffer: Buffer, indices: Sequence[object], sym: Sym) -> bool
     return len(plain) == len(buffer.shape) and access_stride(buffer, plain, sym) == 1
 
 
-def _anywhere(load: Load, sym: Sym) -> Load:
-    return Load(load.source, tuple(substitute_index(index, {sym: ANYWHERE}) for index in load.indices), load.dtype)
+def _anywhere(load: Load, sym: Sym, done: Substituted) -> Load:
+    indices = tuple(substitute_index(index, {sym: ANYWHERE}, done) for index in load.indices)
+    return Load(load.source, indices, load.dtype)

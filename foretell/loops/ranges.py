@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Axis, Buffer, Scalar
 from foretell.loops.cluster import Cluster
-from foretell.loops.stages import TensorStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,51 +31,81 @@ def with_needs(
     return found
 
 
-def ranges_read(cluster: Cluster) -> dict[Buffer, tuple[Range, ...]]:
+Shorter: TypeAlias = Mapping[Sym, tuple[Axis, Dim]]
+"""Axes of which a part is left: for each, one that runs through that part, and where it starts."""
+
+
+def moved_by(shorter: Shorter) -> dict[Sym, Dim]:
+    """What axes are in terms of the shorter ones."""
+    return {sym: start + axis.sym for sym, (axis, start) in shorter.items()}
+
+
+def shortened(axes: Sequence[Axis], shorter: Shorter) -> tuple[Axis, ...]:
+    return tuple(shorter[axis.sym][0] if axis.sym in shorter else axis for axis in axes)
+
+
+def ranges_read(cluster: Cluster, shorter: Shorter) -> dict[Buffer, tuple[Range, ...]]:
     """What one run of a cluster reads of each buffer that it does not fill, at most: a range of each dimension."""
-    places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
-    for load in cluster.loads:
-        assert isinstance(load.source, Buffer)
-        if load.source not in cluster.buffers:
-            places.setdefault(load.source, []).append(load.indices)
-    own = frozenset(axis.sym for stage in cluster.stages for axis in (*stage.axes, *stage.reduction_axes))
-    return {buffer: _covering(buffer, indices, own) for buffer, indices in places.items()}
+    covered = _Covered.by(cluster, shorter)
+    return {
+        buffer: tuple(covered.covering(each, dim) for each, dim in zip(indices, buffer.shape, strict=True))
+        for buffer, indices in cluster.indices_read.items()
+    }
 
 
-def _covering(buffer: Buffer, places: Sequence[tuple[Dim | Scalar, ...]], own: frozenset[Sym]) -> tuple[Range, ...]:
-    """The range of each dimension that many accesses to a buffer lie in."""
-    found: list[Range] = []
-    for number, dim in enumerate(buffer.shape):
-        indices = dict.fromkeys(indices[number] for indices in places)
-        first, *others = dict.fromkeys(_range(index, dim, own) for index in indices)
+def ranges_written(cluster: Cluster, shorter: Shorter) -> list[tuple[Range, ...]]:
+    """What one run of each stage fills of its buffer."""
+    covered = _Covered.by(cluster, shorter)
+    return [
+        tuple(covered.covering((index,), dim) for index, dim in zip(stage.place, stage.buffer.shape, strict=True))
+        for stage in cluster.stages
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Covered:
+    """What indices go through as the loops of a cluster run; few are different, of many accesses."""
+
+    own: frozenset[Sym]
+    """Those of the loops."""
+    moved: Mapping[Sym, Dim]
+    known: dict[tuple[Dim, int], Range] = field(default_factory=dict[tuple[Dim, int], Range])
+
+    @classmethod
+    def by(cls, cluster: Cluster, shorter: Shorter) -> _Covered:
+        own = frozenset(shorter[sym][0].sym if sym in shorter else sym for sym in cluster.symbols)
+        return cls(own, moved_by(shorter))
+
+    def covering(self, indices: Sequence[Dim | Scalar], dim: Dim) -> Range:
+        """The range of a dimension that many accesses lie in."""
+        assert isinstance(dim, int)
+        first, *others = dict.fromkeys(self._range(index, dim) for index in indices)
         for other in others:
             first = union(first, other, dim)
-        found.append(first)
-    return tuple(found)
+        return first
 
+    def _range(self, index: Dim | Scalar, dim: int) -> Range:
+        if isinstance(index, int):
+            return Range(index, 1) if dim > 1 else Range(0, dim)
+        if not isinstance(index, expr.Expr):
+            return Range(0, dim)
+        if (index, dim) not in self.known:
+            self.known[index, dim] = self._find_range(index, dim)
+        return self.known[index, dim]
 
-def ranges_written(stage: TensorStage) -> tuple[Range, ...]:
-    """What one run of a stage fills of its buffer."""
-    return _covering(stage.buffer, [stage.place], frozenset(axis.sym for axis in stage.axes))
+    def _find_range(self, index: Dim, dim: int) -> Range:
+        """All of the dimension where no range can be told."""
+        start, inside = expr.split(expr.substitute(index, self.moved), self.own)
+        if expr.mentions(start, self.own) or expr.symbols(inside) - self.own:
+            return Range(0, dim)
+        low, high = expr.bounds(inside)
+        if low is None or high is None or high - low + 1 >= dim:
+            return Range(0, dim)
+        return Range(start + low, high - low + 1)
 
 
 def _union_of(left: tuple[Range, ...], right: tuple[Range, ...], buffer: Buffer) -> tuple[Range, ...]:
     return tuple(union(*pair) for pair in zip(left, right, buffer.shape, strict=True))
-
-
-def _range(index: Dim | Scalar, dim: Dim, own: frozenset[Sym]) -> Range:
-    """The indices that the loops of a stage go through; all of the dimension where no range can be told."""
-    assert isinstance(dim, int)
-    whole = Range(0, dim)
-    if not isinstance(index, (int, expr.Expr)):
-        return whole
-    start, inside = expr.split(index, own)
-    if expr.symbols(start) & own or expr.symbols(inside) - own:
-        return whole
-    low, high = expr.bounds(inside)
-    if low is None or high is None or high - low + 1 >= dim:
-        return whole
-    return Range(start + low, high - low + 1)
 
 
 def union(left: Range, right: Range, dim: Dim) -> Range:

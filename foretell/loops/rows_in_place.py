@@ -23,8 +23,6 @@ def rows_in_place(clusters: Sequence[Cluster], between: Set[Buffer]) -> dict[Buf
     Declines where another nest reads the old rows, or this one does so for another row or once the new one is begun:
     rows that others of the nest are made into may be kept in its place before (`lower._rows_in_outputs`).
     """
-    if all(len(stage.axes) == cluster.depth for cluster in clusters for stage in cluster.stages):
-        return {}
     readers = Counter(buffer for cluster in clusters for buffer in _sources(cluster.loads))
     writers = Counter(stage.buffer for cluster in clusters for stage in cluster.stages)
     replaced: dict[Buffer, Buffer] = {}

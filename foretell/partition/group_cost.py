@@ -13,8 +13,8 @@ from math import prod
 
 from foretell.ir.tensor_expr import Axis, Buffer
 from foretell.loops.cluster import Cluster
-from foretell.loops.fuse import EACH, FIRST, LATER, Restricted, Tiling
-from foretell.loops.ranges import ranges_read
+from foretell.loops.fuse import EACH, FIRST, LATER, Tiling
+from foretell.loops.restrict import Restricted
 from foretell.partition.nest_cost import NestCost, NestCosts, Operand
 from foretell.search.near_memory import LATER_SHARE, cycles_of_one, second_cache_bytes
 
@@ -53,7 +53,7 @@ class GroupCosts:
 
     def alone(self, cluster: Cluster, key: object) -> GroupCost:
         """A nest that is its own kernel."""
-        cost = self.nests.of(cluster, ranges_read(cluster), self.visible, (key, None, ()))
+        cost = self.nests.of(Restricted(cluster), self.visible, key)
         return self._mean(*self._nest(cost, (), frozenset(), frozenset(), 0.0), 1.0, cost.compute)
 
     def fused(
@@ -67,7 +67,7 @@ class GroupCosts:
         runs: list[tuple[NestCost, str]] = []
         for each, phase in tiling.runs():
             if id(each) not in known:
-                known[id(each)] = self._member(each, tiling, key(each.place))
+                known[id(each)] = self.nests.of(each, self.visible, key(each.place), tiling.tiles)
             runs.append((known[id(each)], phase))
         near, filled = tiling.between, tiling.filled
         later = 1 - 1 / tiling.steps if tiling.moved else 0.0
@@ -91,11 +91,6 @@ class GroupCosts:
         spec, size = self.nests.spec, _size_bytes(buffer)
         cycles = self._far(size, size) + size * (1 - 1 / spec.cores) / CROSS_BYTES_PER_CYCLE / 2
         return cycles * spec.cycle_s + spec.cores * spec.barrier_cost_s / 2
-
-    def _member(self, restricted: Restricted, tiling: Tiling, key: object) -> NestCost:
-        """One nest for one tile."""
-        whole = (key, restricted.part, restricted.extents)
-        return self.nests.of(restricted.cluster, restricted.reads, self.visible, whole, tiling.tiles)
 
     def _is_constant(self, operand: Operand) -> bool:
         return operand.buffer.name in self.nests.constants

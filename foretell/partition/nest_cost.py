@@ -7,7 +7,7 @@ reads again and again. Fusing changes from where operands come the first time, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -19,7 +19,8 @@ from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import with_tiles_apart
 from foretell.loops.lower import try_plain_nest
 from foretell.loops.nodes import Kernel, at_origin
-from foretell.loops.ranges import Range, ranges_written
+from foretell.loops.ranges import Range, ranges_written, shortened
+from foretell.loops.restrict import Restricted
 from foretell.loops.stages import OPERATION_COSTS
 from foretell.search.schedule_contraction import best_terms
 from foretell.search.tiles import OVERLAP_LOSS
@@ -76,51 +77,48 @@ class NestCosts:
 
     def of(
         self,
-        cluster: Cluster,
-        reads: Mapping[Buffer, tuple[Range, ...]],
+        nest: Restricted,
         visible: frozenset[Buffer],
-        key: tuple[object, int | None, object],
+        whole: object,
         tiles: Sequence[Axis] = (),
     ) -> NestCost:
-        """A cluster whose sizes are numbers.
-
-        The key is equal for clusters that do the same, which of their parts they are, and on how many points.
-        """
-        operands = tuple(_operand(buffer, ranges) for buffer, ranges in reads.items())
+        """A cluster whose sizes are numbers; `whole` is equal for whole clusters that do the same."""
+        operands = tuple(_operand(buffer, ranges) for buffer, ranges in nest.reads.items())
+        key = (whole, nest.part, nest.extents)
         if key not in self._known:
-            products = self._of_products(cluster, tiles, visible)
-            compute, memory, waiting = products or (self._moving(cluster, key[:2]), 0.0, 0.0)
-            writes = tuple(_writes(cluster, visible))
+            products = self._of_products(nest, tiles, visible)
+            compute, memory, waiting = products or (self._moving(nest, key[:2]), 0.0, 0.0)
+            writes = tuple(_writes(nest, visible))
             self._known[key] = _Known(compute, memory, waiting, products is not None, writes)
         known = self._known[key]
         near_bytes = sum(operand.size_bytes for operand in operands) if known.is_product else 0.0
-        filled = [stage.buffer for stage in cluster.stages if stage.buffer in visible]
+        filled = [stage.buffer for stage in nest.whole.stages if stage.buffer in visible]
         writes = tuple(replace(each, buffer=buffer) for each, buffer in zip(known.writes, filled, strict=True))
         return NestCost(known.compute, known.memory, known.waiting, near_bytes, operands, writes)
 
     def _of_products(
-        self, cluster: Cluster, tiles: Sequence[Axis], visible: frozenset[Buffer]
+        self, nest: Restricted, tiles: Sequence[Axis], visible: frozenset[Buffer]
     ) -> tuple[float, float, float] | None:
-        is_sum = any(stage.reduction is not None for stage in cluster.stages)
-        nest = try_plain_nest(with_tiles_apart(cluster, tiles), visible) if is_sum else None
-        if nest is None:
+        is_sum = any(stage.reduction is not None for stage in nest.whole.stages)
+        plain = try_plain_nest(with_tiles_apart(nest.cluster, tiles), visible) if is_sum else None
+        if plain is None:
             return None
-        return self._of_plan(nest, frozenset(b.name for b in nest.reads if b.name in self.constants))
+        return self._of_plan(plain, frozenset(b.name for b in plain.reads if b.name in self.constants))
 
     def _of_plan(self, nest: Kernel, constants: frozenset[str]) -> tuple[float, float, float] | None:
         terms = best_terms(nest, with_cores(self.spec, 1), constants)
         return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting))
 
-    def _moving(self, cluster: Cluster, key: object) -> float:
+    def _moving(self, nest: Restricted, key: object) -> float:
         """Cycles of a cluster that is no sum of products: loads and stores along its best axis, and operations.
 
         How addresses move is the same whatever part of its points a tile has.
         """
         if key not in self._moves:
-            self._moves[key] = list(self._stage_moves(cluster))
+            self._moves[key] = list(self._stage_moves(nest.cluster))
         cycles = 0.0
-        for stage, moves in zip(cluster.stages, self._moves[key], strict=True):
-            extents = [_number(axis.extent) for axis in (*stage.axes, *stage.reduction_axes)]
+        for stage, moves in zip(nest.whole.stages, self._moves[key], strict=True):
+            extents = [_number(axis.extent) for axis in (*shortened(stage.axes, nest.shorter), *stage.reduction_axes)]
             empty = [_empty_lanes(extent, moves.lanes) for extent in extents]
             costs = [cost * lost for cost, lost in zip(moves.along, empty, strict=True)]
             if sum(extent >= moves.lanes for extent in extents) > 1 and stage.reduction is None:
@@ -223,9 +221,9 @@ def _pieces(buffer: Buffer, extents: Sequence[int]) -> int:
     return pieces
 
 
-def _writes(cluster: Cluster, visible: frozenset[Buffer]) -> Iterator[Operand]:
-    for stage in cluster.stages:
+def _writes(nest: Restricted, visible: frozenset[Buffer]) -> Iterator[Operand]:
+    for stage, ranges in zip(nest.whole.stages, ranges_written(nest.whole, nest.shorter), strict=True):
         if stage.buffer in visible:
-            found = _operand(stage.buffer, ranges_written(stage))
-            points = prod(_number(axis.extent) for axis in stage.axes)
+            found = _operand(stage.buffer, ranges)
+            points = prod(_number(axis.extent) for axis in shortened(stage.axes, nest.shorter))
             yield replace(found, size_bytes=min(found.size_bytes, float(points * stage.buffer.dtype.itemsize)))
