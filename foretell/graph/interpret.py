@@ -277,22 +277,24 @@ def _contract(loads: tuple[Load, Load], points: _Points, rank: int) -> Numbers |
     """Sum of products as one batched matrix product; None if a load is not affine.
 
     Each axis is a batch axis (both loads and the result have it), a row (left and result), a column (right and
-    result), a shared reduction axis, or a reduction axis of one load alone, which is summed away first.
+    result), a shared reduction axis, or a reduction axis of one load alone, which is summed away first. Sums of
+    float32 are rounded once, in the end, so that they are the same whatever library and CPU multiply.
     """
     views = [_try_view(load, points) for load in loads]
     left, right = views
     if left is None or right is None:
         return None
     compute = loads[0].dtype.compute.numpy
-    left, right = left.astype(compute, copy=False), right.astype(compute, copy=False)
+    wide = np.dtype(np.float64) if compute == np.float32 else compute
+    left, right = left.astype(wide, copy=False), right.astype(wide, copy=False)
     count = len(points.axes)
     in_left = [left.shape[axis] > 1 for axis in range(count)]
     in_right = [right.shape[axis] > 1 for axis in range(count)]
     alone = [axis for axis in range(rank, count) if in_left[axis] != in_right[axis]]
     neither = [axis for axis in range(rank, count) if not in_left[axis] and not in_right[axis]]
     repeats = prod(points.lengths[axis] for axis in neither)
-    left = left.sum(axis=tuple(a for a in alone if in_left[a]), keepdims=True, dtype=compute)
-    right = right.sum(axis=tuple(a for a in alone if in_right[a]), keepdims=True, dtype=compute)
+    left = left.sum(axis=tuple(a for a in alone if in_left[a]), keepdims=True, dtype=wide)
+    right = right.sum(axis=tuple(a for a in alone if in_right[a]), keepdims=True, dtype=wide)
     batch = [axis for axis in range(rank) if in_left[axis] and in_right[axis]]
     rows = [axis for axis in range(rank) if in_left[axis] and not in_right[axis]]
     columns = [axis for axis in range(rank) if in_right[axis] and not in_left[axis]]
@@ -311,7 +313,8 @@ def _contract(loads: tuple[Load, Load], points: _Points, rank: int) -> Numbers |
     shaped = product.reshape([lengths[axis] for axis in order] + [1] * (rank - len(order)))
     missing = [axis for axis in range(rank) if axis not in order]
     positions = [*order, *missing]
-    return shaped.transpose(np.argsort(positions)) * np.asarray(repeats, product.dtype)
+    repeated = shaped.transpose(np.argsort(positions)) * np.asarray(repeats, product.dtype)
+    return repeated.astype(compute, copy=False)
 
 
 # --- primitive functions -------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from foretell.cost.assembly import assemble_kernel
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.ops.elementwise import BINARY_OPS, COMPARE_OPS, UNARY_OPS
@@ -293,3 +295,26 @@ def between_guards() -> Array:
         if protect(address, ctypes.c_size_t(mmap.PAGESIZE), 0):
             pytest.skip("pages cannot be protected here")
     return found[mmap.PAGESIZE : 2 * mmap.PAGESIZE]
+
+
+def ends_of_rows(length: int) -> Kernel:
+    """y[i, j] = -x[i, j], rows of so many elements"""
+    x, y = (Buffer(name, F32, (3, length)) for name in "xy")
+    i, j = Sym("i", 0, 2), Sym("j", 0, length - 1)
+    store = Store(y, (i, j), Apply("neg", (Load(x, (i, j), F32),)))
+    return Kernel("negated", (x,), (y,), For(i, 3, "serial", For(j, length, "vector", store)))
+
+
+@pytest.mark.parametrize("length", range(1, 2 * LANES + 2))
+def test_ends_of_rows(length: int) -> None:
+    x = np.arange(3.0 * length, dtype=np.float32).reshape(3, length)
+    beyond = np.full(3 * length + LANES, 7, np.float32)
+    run_native(ends_of_rows(length), {"x": x}, beyond)
+    assert np.array_equal(beyond[: 3 * length].reshape(3, length), -x) and (beyond[3 * length :] == 7).all()
+
+
+@pytest.mark.parametrize(("target", "is_masked"), [("x86-64-v3", False), ("x86-64-v4", True)])
+def test_ends_of_rows_are_stored_in_parts_where_there_are_no_registers_for_masks(target: str, is_masked: bool) -> None:
+    text = assemble_kernel(ends_of_rows(30), resolve_target(target))
+    stores = re.findall(r"vmaskmov\w+\s+%ymm\d+, %ymm\d+, \S*\(|vmovu\w+\s+%[yz]mm\d+, \S*\([^)]*\) {%k", text)
+    assert bool(stores) is is_masked

@@ -22,6 +22,7 @@ from tests.search.test_schedule_contraction import (
     ICELAKE,
     SPECS,
     batched_product,
+    convolution,
     find_problem,
     graphs,
     matrix_product,
@@ -29,6 +30,7 @@ from tests.search.test_schedule_contraction import (
 )
 
 SAPPHIRE_RAPIDS = resolve_target("sapphirerapids").spec
+ZEN3 = with_cores(resolve_target("znver3").spec, 1)
 ZEN4 = with_cores(resolve_target("znver4").spec, 1)
 
 
@@ -201,3 +203,16 @@ def test_between_two_uses_of_a_slab_all_batches_are_gone_through() -> None:
         some = plans.take((plans.rows == 8) & (plans.width == 32) & (plans.sum_block == 0) & ~plans.copies)
         waited.append(plan_terms(problem, SAPPHIRE_RAPIDS, some).slabs.max() / batch)
     assert waited[1] > 1.5 * waited[0]
+
+
+@pytest.mark.parametrize(("images", "is_large"), [(64, True), (2, False)])
+def test_rows_of_large_images_come_before_strips(images: int, is_large: bool) -> None:
+    """A window that goes down all rows of a strip waits for every line of it."""
+    problem = problem_of(convolution(1, 1, (130, 130), (3, 3), 1, 1, images), ZEN3)
+    assert problem is not None
+    plans = every_plan(problem, ZEN3)
+    terms = plan_terms(problem, ZEN3, plans)
+    in_strips = (plans.block_rows == 0) & (plans.width < problem.vector.extent)
+    assert (plans.block_rows > 0).any() and in_strips.any()
+    assert (terms.pieces[in_strips] > 0).all() == is_large and not terms.pieces[~in_strips].any()
+    assert not is_large or plans.block_rows[terms.ranking.argmin()] > 0

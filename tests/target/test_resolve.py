@@ -57,6 +57,11 @@ def test_other_names(name: str, resolved: str) -> None:
     assert resolve_target(resolved) == target
 
 
+def test_llvm_must_not_use_what_takes_long() -> None:
+    assert "-sse4a" in resolve_target("znver3").llvm_features.split(",")
+    assert "sse4a" not in resolve_target("neoverse-n1").llvm_features
+
+
 def test_changed_features_reach_llvm_and_the_vectors() -> None:
     target = resolve_target("x86_64-linux-gnu:icelake-server:-avx512f,-avx512vl")
     assert target.spec.vector_bytes == 32

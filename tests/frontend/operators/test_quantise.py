@@ -170,7 +170,8 @@ def test_integer_matmul_as_numpy(shapes: tuple[tuple[int, ...], tuple[int, ...]]
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_qlinear_conv_as_onnxruntime(kind: str, attributes: dict[str, Any], per_channel: bool) -> None:
     x = bytes_like(kind, 1, 4, 5, 6)
-    w = bytes_like("int8", 6, 4 // int(str(attributes.get("group", 1))), 3, 3, seed=1)
+    # Where there is no VNNI, onnxruntime saturates the sum of two products: with seven bits none is too large.
+    w = bytes_like("int8", 6, 4 // int(str(attributes.get("group", 1))), 3, 3, seed=1) // 2
     w_scale, w_zero = (scales(6), np.zeros(6, np.int8)) if per_channel else (scales(), np.array(0, np.int8))
     bias = np.arange(-3000, 3000, 1000, dtype=np.int32)
     quantities = [np.array(0.02, np.float32), np.array(3, kind)], [np.array(20.0, np.float32), np.array(9, kind)]
