@@ -175,13 +175,16 @@ class Poly(Compound):
     terms: Terms
 
     def __post_init__(self) -> None:
-        weight, depth, greatest = len(self.terms), 0, 0
+        weight, depth, bits = len(self.terms), 0, 0
         for monomial, coefficient in self.terms:
-            greatest = max(greatest, abs(coefficient))
+            bits |= abs(coefficient)
             for atom in monomial:
-                weight += weight_of(atom)
-                depth = max(depth, depth_of(atom))
-        self._settle(self.terms, weight, depth, greatest.bit_length())
+                if isinstance(atom, Sym):
+                    weight += 1
+                else:
+                    weight += atom.weight
+                    depth = max(depth, atom.depth)
+        self._settle(self.terms, weight, depth, bits.bit_length())
 
     def __hash__(self) -> int:
         return self._hash

@@ -22,6 +22,7 @@ def collapse(
     """
     bindings: dict[Sym, Dim] = {}
     loads, as_values = list(moving_alike(bodies)), index_symbols(bodies)
+    places = list(dict.fromkeys((buffer, tuple(map(expr.without_constant, place))) for buffer, place in stores))
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
@@ -29,7 +30,7 @@ def collapse(
         if any(axis.extent == 0 for axis in pair):
             break
         joined, step = join_axes(pair)
-        if _stays_linear(joined.sym, step, stores, as_values, loads, bindings):
+        if _stays_linear(joined.sym, step, places, as_values, loads, bindings):
             bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
             current[position : position + 2] = [joined]
         position -= 1

@@ -215,15 +215,13 @@ def map_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: Done | N
     if found is not None:
         return found
     match scalar:
-        case Const() | Index():
-            return scalar
         case Load(source, indices, dtype):
-            mapped = tuple(
-                index if isinstance(index, (int, expr.Expr)) else map_loads(index, function, done) for index in indices
-            )
-            made = function(Load(source, mapped, dtype))
+            mapped = [i if isinstance(i, (int, expr.Expr)) else map_loads(i, function, done) for i in indices]
+            made = function(Load(source, tuple(mapped), dtype))
         case Apply(op, arguments):
             made = Apply(op, tuple([map_loads(argument, function, done) for argument in arguments]))
+        case Const() | Index():
+            return scalar
         case Select(condition, then, otherwise):
             parts = (map_loads(part, function, done) for part in (condition, then, otherwise))
             made = Select(*parts)

@@ -104,7 +104,10 @@ def _without_symbols(scalar: Scalar, symbols: frozenset[Sym]) -> Done:
 
 
 def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done, replaced: Substituted) -> Scalar:
-    """The scalar with symbols replaced; of selections that are decided by that, only the branch taken."""
+    """The scalar with symbols replaced; of selections that are decided by that, only the branch taken.
+
+    `done` has the parts that mention none of them.
+    """
     found = done.get(id(scalar))
     if found is not None:
         return found
@@ -122,8 +125,6 @@ def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done, replaced: Sub
             made = scalar if same else Apply(op, decided)
         case Cast(value, dtype, saturate):
             made = Cast(_decided(value, bindings, done, replaced), dtype, saturate)
-        case _ if scalar_symbols(scalar).isdisjoint(bindings):
-            made = scalar
         case _:
             made = substitute_scalar(scalar, bindings, replaced)
     done[id(scalar)] = made

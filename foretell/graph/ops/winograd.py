@@ -234,7 +234,7 @@ def _rows_of_terms(matrix: Matrix, values: Sequence[Scalar]) -> list[list[Term]]
 
 
 def _is_alike(left: Sequence[Fraction], right: Sequence[Fraction]) -> bool:
-    return list(map(abs, left)) == list(map(abs, right))
+    return all(one in (other, -other) for one, other in zip(left, right, strict=True))
 
 
 def _is_paired(row: Sequence[Term], other: Sequence[Term]) -> bool:
