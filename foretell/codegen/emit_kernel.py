@@ -786,8 +786,7 @@ class _LoopEmitter:
     def _store_parts(self, buffer: Buffer, address: ir.Value, value: ir.Value, filled: int) -> None:
         """The first lanes of a vector, in as few stores as narrower vectors allow for.
 
-        Without registers for masks a store under one takes long: 42 micro-operations on Zen 3, where two parts take
-        three.
+        Without registers for masks a store under one takes long: on Zen 3 it is microcode.
         """
         first = 0
         while first < filled:
