@@ -180,6 +180,19 @@ def test_qlinear_conv_as_onnxruntime(kind: str, attributes: dict[str, Any], per_
     assert_near(node.run(), node.by_onnxruntime(), 0)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_qlinear_conv_of_all_weights_as_numpy(kind: str) -> None:
+    """What saturates nowhere: a convolution of one tap is a product of matrices."""
+    x, w = bytes_like(kind, 1, 4, 5, 6), bytes_like("int8", 6, 4, 1, 1, seed=1)
+    quantities = [np.array(0.5, np.float32), np.array(3, kind)], [np.array(64.0, np.float32), np.array(9, kind)]
+    operands = [x, *quantities[0], w, np.array(0.25, np.float32), np.array(0, np.int8), *quantities[1]]
+    node = single_node("QLinearConv", operands, opset=10, constants=range(1, 8))
+    sums = np.einsum("oc,nchw->nohw", w[:, :, 0, 0].astype(np.int64), x.astype(np.int64) - 3)
+    limits = np.iinfo(kind)
+    expected = np.clip(np.rint(sums * (0.5 * 0.25 / 64.0)) + 9, limits.min, limits.max).astype(kind)
+    assert_near(node.run(), [expected], 0)
+
+
 def test_integer_conv_pads_with_its_zero_point() -> None:
     x, w = bytes_like("uint8", 1, 2, 4, 4), bytes_like("uint8", 3, 2, 3, 3, seed=1)
     node = single_node("ConvInteger", [x, w, np.array(7, np.uint8), np.array(5, np.uint8)], opset=10, pads=[1, 1, 1, 1])
