@@ -14,6 +14,7 @@ from foretell.graph.ops.quantise import QUANTISE
 from foretell.graph.ops.reduction import REDUCTION
 from foretell.graph.ops.resample import RESAMPLE
 from foretell.graph.ops.sample import SAMPLE
+from foretell.graph.ops.strassen import STRASSEN
 from foretell.graph.ops.window import WINDOW
 from foretell.graph.ops.winograd import WINOGRAD
 
@@ -23,6 +24,7 @@ OPS: dict[str, OpDef] = {
     **REDUCTION,
     **CONTRACTION,
     **PAIRED,
+    **STRASSEN,
     **NORMALISATION,
     **QUANTISE,
     **WINDOW,

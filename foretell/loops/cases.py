@@ -1,8 +1,9 @@
-"""Expressions that choose among cases by the value of an index, or by what remains of one."""
+"""Expressions that choose among cases by the value of an index, by what remains of one, or by where it lies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from foretell.ir.expr import Op, Sym
@@ -12,30 +13,38 @@ MOST_CASES = 144
 """More are not worth loops of their own."""
 
 
-def case_periods(body: Scalar, axes: Sequence[Axis]) -> dict[Sym, int]:
-    """The axes whose values choose among cases, one for each, and after how many values the cases of an axis repeat.
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Value v of an axis is of case (v // run) % count."""
 
-    select(a == 0, ..., select(i % 2 == 0, ...)) for a < 2   ->   {a: 2, i: 2}
+    count: int
+    run: int = 1
 
-    None if an extent is not known, an axis has two periods, or there are too many cases; not an axis of which only a
-    few values are asked for.
+    def parts(self, extent: int) -> int:
+        """One for each case, and for each value of what is left of a period."""
+        return self.count if self.run > 1 else (self.count if extent >= self.count else 0) + extent % self.count
+
+
+def cases_of(body: Scalar, axes: Sequence[Axis]) -> dict[Sym, Cases]:
+    """The axes whose values choose among cases, and which is which.
+
+    select(a == 0, ..., select(i % 2 == 0, ...)) for a < 2   ->   {a: Cases(2), i: Cases(2)}
+    select(j // 8 == 0, ..., ...) for j < 16                 ->   {j: Cases(2, run=8)}
+
+    None if an extent is not known, an axis is asked in two ways, or there are too many cases; not an axis of which only
+    a few values are asked for.
     """
-    asked: dict[Sym, dict[int, set[int]]] = {}
+    asked: dict[Sym, dict[Cases, set[int]]] = {}
     for condition in conditions(body):
         found = _try_case(condition, axes)
         if found is not None:
-            sym, period, value = found
-            asked.setdefault(sym, {}).setdefault(period, set()).add(value)
-    if any(len(periods) > 1 for periods in asked.values()):
+            sym, cases, value = found
+            asked.setdefault(sym, {}).setdefault(cases, set()).add(value)
+    if any(len(ways) > 1 for ways in asked.values()):
         return {}
-    whole = {sym: period for sym, periods in asked.items() for period in periods if len(periods[period]) >= period - 1}
+    whole = {sym: cases for sym, ways in asked.items() for cases in ways if len(ways[cases]) >= cases.count - 1}
     extents = {axis.sym: axis.extent for axis in axes if isinstance(axis.extent, int)}
-    return whole if prod(_part_count(extents[sym], period) for sym, period in whole.items()) <= MOST_CASES else {}
-
-
-def _part_count(extent: int, period: int) -> int:
-    """One part for each value of a period, and of what is left."""
-    return (period if extent >= period else 0) + extent % period
+    return whole if prod(cases.parts(extents[sym]) for sym, cases in whole.items()) <= MOST_CASES else {}
 
 
 def conditions(scalar: Scalar) -> Iterator[Scalar]:
@@ -59,14 +68,19 @@ def conditions(scalar: Scalar) -> Iterator[Scalar]:
                 pass
 
 
-def _try_case(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, int, int] | None:
-    """The axis that an equality asks about, after how many values answers repeat (its extent if not), and for what."""
+def _try_case(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, Cases, int] | None:
+    """The axis that an equality asks about, its cases, and the one that is asked for."""
+    period = run = None
     match condition:
         case Apply("eq", (Index(Op("%", Sym() as sym, int() as period)), Index(int() as value))):
             pass
+        case Apply("eq", (Index(Op("//", Sym() as sym, int() as run)), Index(int() as value))):
+            pass
         case Apply("eq", (Index(Sym() as sym), Index(int() as value))):
-            period = None
+            pass
         case _:
             return None
     extent = next((axis.extent for axis in axes if axis.sym == sym), None)
-    return (sym, extent if period is None else period, value) if isinstance(extent, int) else None
+    if not isinstance(extent, int) or (run is not None and extent % run):
+        return None
+    return sym, Cases(extent if period is None else period) if run is None else Cases(extent // run, run), value

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
-from foretell.loops.cases import case_periods
+from foretell.loops.cases import Cases, cases_of
 from foretell.loops.nodes import at_origin, loads_in, offset, substitute_scalar
 from foretell.loops.stages import TensorStage
 
@@ -202,8 +202,8 @@ class Nest:
     inner: tuple[Load, ...]
     """What is loaded at every point of the reduction."""
     is_contraction: bool
-    periods: Mapping[Sym, int] = field(default_factory=dict[Sym, int])
-    """How many cases the value of an axis chooses among."""
+    cases: Mapping[Sym, Cases] = field(default_factory=dict[Sym, Cases])
+    """Those that the value of an axis chooses among."""
     times: Mapping[Load, int] = field(default_factory=dict[Load, int])
     """How often there is a load that moves like one, if not once."""
 
@@ -217,7 +217,7 @@ def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
         if stage.reduction is not None:
             return Nest(stage.axes, stage.reduction_axes, (store,), loads, is_contraction)
         times = Counter(map(at_origin, loads))
-        return Nest(stage.axes, (), (store, *times), (), is_contraction, case_periods(stage.body, stage.axes), times)
+        return Nest(stage.axes, (), (store, *times), (), is_contraction, cases_of(stage.body, stage.axes), times)
     names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
     inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
     outer = (store, *(load for load in loads if load.source != reduction.buffer))
@@ -242,8 +242,8 @@ def shape_of(
         )
         accesses.append(_access(load, numbers, True, *((lone, NONE) if is_constant else (NONE, lone)), wide))
     extents = tuple(_nominal(axis.extent) for axis in axes)
-    cased = frozenset(numbers[sym] for sym in nest.periods)
-    cases = prod(nest.periods.values())
+    cased = frozenset(numbers[sym] for sym, each in nest.cases.items() if each.run == 1)
+    cases = prod(each.count for each in nest.cases.values())
     return StageShape(extents, len(nest.axes), nest.is_contraction, is_edge, tuple(accesses), cased, cases)
 
 

@@ -9,19 +9,22 @@ from itertools import product
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Cast, Index, Scalar, Select, axis_over
-from foretell.loops.cases import case_periods
+from foretell.loops.cases import Cases, cases_of
 from foretell.loops.nodes import Done, Substituted, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage
 
 
 def split_by_value(stages: Sequence[TensorStage]) -> list[TensorStage]:
-    """Cut a stage whose body compares an index, or what remains of one, with numbers: a part for each case.
+    """Cut a stage whose body compares an index, what remains of one, or where it lies, with numbers: a part for each.
 
     before: v[a < 2, i] = select(a == 0, x[i], x[i + 1])
     after:  v[0, i] = x[i];   v[1, i] = x[i + 1]
 
     before: y[i < 5] = select(i % 2 == 0, p[i // 2], q[i // 2])
     after:  y[2*t | t < 2] = p[t];   y[2*t + 1 | t < 2] = q[t];   y[4] = p[2]
+
+    before: y[j < 16] = select(j // 8 == 0, p[j], q[j % 8])
+    after:  y[t | t < 8] = p[t];     y[8 + t | t < 8] = q[t]
 
     Parts of equal extents follow each other, so that they share their loops; what does not fill a whole period has
     loops of its own. Declines for reductions, unknown extents, and when there are too many cases.
@@ -31,31 +34,37 @@ def split_by_value(stages: Sequence[TensorStage]) -> list[TensorStage]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Some values of an axis: period * inner + case, where case goes through `cases`."""
+    """Some values of an axis: of each case in `cases`, step * inner + apart * case."""
 
     axis: Axis
-    period: int
+    step: int
     cases: range
     case: Sym
+    apart: int = 1
 
     @property
     def value(self) -> Dim:
-        return self.axis.sym * self.period + self.case if self.axis.extent != 1 else self.case
+        start = self.case * self.apart
+        return self.axis.sym * self.step + start if self.axis.extent != 1 else start
 
 
 def _try_parts(stage: TensorStage) -> list[TensorStage] | None:
-    periods = case_periods(stage.body, stage.axes) if stage.reduction is None else {}
-    if not periods:
+    cases = cases_of(stage.body, stage.axes) if stage.reduction is None else {}
+    if not cases:
         return None
-    choices = [list(_ranges(axis, periods[axis.sym])) if axis.sym in periods else [None] for axis in stage.axes]
+    choices = [list(_ranges(axis, cases[axis.sym])) if axis.sym in cases else [None] for axis in stage.axes]
     return [part for ranges in product(*choices) for part in _parts(stage, ranges)]
 
 
-def _ranges(axis: Axis, period: int) -> Iterator[_Range]:
-    """Whole periods, and what is left."""
+def _ranges(axis: Axis, cases: Cases) -> Iterator[_Range]:
+    """Whole runs; or whole periods, and what is left."""
     assert isinstance(axis.extent, int)
-    whole, name = axis.extent // period, axis.sym.name
-    case = Sym(f"{name}.case", 0, axis.extent - 1)
+    period, name = cases.count, axis.sym.name
+    whole, case = axis.extent // period, Sym(f"{name}.case", 0, axis.extent - 1)
+    if cases.run > 1:
+        inner = axis_over(cases.run, f"{name}.{cases.run}")
+        yield _Range(inner, 1, range(period), replace(case, hi=period - 1), cases.run)
+        return
     if whole:
         yield _Range(axis_over(whole, f"{name}.{period}"), period, range(period), replace(case, hi=period - 1))
     if axis.extent % period:

@@ -30,11 +30,14 @@ from foretell.ir.tensor_expr import (
     Stage,
     axis_over,
 )
-from foretell.loops.cases import case_periods, conditions
+from foretell.loops.cases import Cases, cases_of, conditions
 from foretell.loops.nodes import distinct_loads, loads_in, map_loads, offset, substitute_scalar
 
 CHEAP_COST = 2.0
 """A body that costs at most this may be computed again for a second reader."""
+MOST_SHARED = 1000.0
+"""A body with cases that costs at most this is computed where one reader needs it, and once if that needs it several
+times: expressions must not grow forever. Without cases, stages share loops anyway."""
 OPERATION_COSTS = {
     **dict.fromkeys(("exp", "expm1"), 11.0),
     **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sigmoid", "fmod", "mod"), 19.0),
@@ -174,7 +177,7 @@ def is_inlinable(stage: TensorStage, reads: Sequence[tuple[TensorStage, Load]]) 
     """Whether computing the stage where it is read does no more work than storing and loading it."""
     if stage.reduction is not None or any(not _has_plain_indices(load) for _, load in reads):
         return False
-    cased = case_periods(stage.body, stage.axes)
+    cased = cases_of(stage.body, stage.axes)
     if not all(_keeps_cases(stage, cased, reader, load) for reader, load in reads):
         return False
     elements, cost = stage.points, body_cost(stage.body)
@@ -182,10 +185,11 @@ def is_inlinable(stage: TensorStage, reads: Sequence[tuple[TensorStage, Load]]) 
         return True
     if not all(reader.points == elements for reader, _ in reads):
         return False
-    return len(reads) == 1 or cost <= CHEAP_COST
+    is_shared = bool(cased) and cost <= MOST_SHARED and len({(id(reader), load) for reader, load in reads}) == 1
+    return len(reads) == 1 or cost <= CHEAP_COST or is_shared
 
 
-def _keeps_cases(stage: TensorStage, cased: Mapping[Sym, int], reader: TensorStage, load: Load) -> bool:
+def _keeps_cases(stage: TensorStage, cased: Mapping[Sym, Cases], reader: TensorStage, load: Load) -> bool:
     """Whether a reader can be cut where a stage would be: between cases that the values of an axis choose among."""
     if not cased:
         return True

@@ -9,25 +9,29 @@ import numpy as np
 from foretell.compiler import link_program
 from foretell.graph.interpret import interpret
 from foretell.graph.nodes import Array, Graph, Node, Value
-from foretell.graph.ops.attrs import ints_attr
+from foretell.graph.ops.attrs import int_attr, ints_attr
 from foretell.graph.ops.contraction import define_conv
 from foretell.graph.rewrite import with_outputs
 from foretell.graph.rewrites.pair_products import amplified
 from foretell.ir.dtypes import F64
 from foretell.ir.tensor_expr import TensorType
 from foretell.report.compare import Comparison, compare
-from foretell.search.product_cost import paired_error
+from foretell.search.product_cost import halved_error, paired_error
 from foretell.search.winograd_cost import winograd_error
 from foretell.target.resolve import Target
+
+LAYERS = ("Conv", "MatMul")
+OTHER_WAYS = ("WinogradOutput", "StrassenResult", "PairedConv", "PairedMatMul")
+"""What may stand in their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradLayer:
-    """A layer computed in tiles, or with products in pairs: the error to expect, and the one that it had."""
+    """A layer computed in tiles, by quarters, or with products in pairs: the error to expect, and the one it had."""
 
     name: str
     tile: str
-    """F(results, taps) along each axis; or that products are paired."""
+    """F(results, taps) along each axis; or how often matrices are halved, or that products are paired."""
     predicted: float
     comparison: Comparison
     """With the sum as it is defined, in float64; the tolerance is the budget."""
@@ -57,7 +61,7 @@ class WinogradLayer:
 def measure_winograd(
     direct: Graph, tiled: Graph, feeds: Mapping[str, Array], target: Target, threads: int, budget: float
 ) -> tuple[WinogradLayer, ...]:
-    """How exact each layer of `direct` is that became tiles, or products in pairs, in `tiled`, on the data it gets.
+    """How exact each layer of `direct` is that is computed in another way in `tiled`, on the data it gets.
 
     The layers are compiled once more, so that data and results, which kernels otherwise keep to themselves, can be
     seen. Those in subgraphs are left out.
@@ -72,16 +76,14 @@ def measure_winograd(
 
 
 def _matched(direct: Graph, tiled: Graph) -> Iterator[tuple[Node, Node]]:
-    """Convolutions and products, each with what stands in its place; products of tiles belong to these."""
-    yield from zip(_nodes(direct, "Conv"), _nodes(tiled, "Conv", "PairedConv", "WinogradOutput"), strict=True)
-    products = [
-        node for node in _nodes(tiled, "MatMul", "PairedMatMul") if _maker(tiled, node.inputs[0]) != "WinogradInput"
+    """Convolutions and products, each with what stands in its place; products of tiles or quarters belong to these."""
+    layers = [
+        node
+        for node in tiled.nodes
+        if node.op in (*LAYERS, *OTHER_WAYS)
+        and _maker(tiled, node.inputs[0]) not in ("WinogradInput", "StrassenOperand")
     ]
-    yield from zip(_nodes(direct, "MatMul"), products, strict=True)
-
-
-def _nodes(graph: Graph, *operators: str) -> list[Node]:
-    return [node for node in graph.nodes if node.op in operators]
+    yield from zip((node for node in direct.nodes if node.op in LAYERS), layers, strict=True)
 
 
 def _maker(graph: Graph, value: Value | None) -> str:
@@ -90,8 +92,8 @@ def _maker(graph: Graph, value: Value | None) -> str:
 
 
 def _operands(tiled: Graph, layer: Node) -> tuple[Value, ...]:
-    """What is convolved or multiplied, and the bias of tiles if there is one."""
-    if layer.op != "WinogradOutput":
+    """What is convolved or multiplied, and the bias of tiles or quarters if there is one."""
+    if layer.op not in ("WinogradOutput", "StrassenResult"):
         return layer.present_inputs[:1]
     products, *bias = layer.present_inputs
     data = tiled.producers[tiled.producers[products].present_inputs[0]].present_inputs[0]
@@ -107,8 +109,11 @@ def _measured(
     exact = compute_exactly(before, x, *constants[:1], *(bias or constants[1:]))
     name, found = before.location or before.output.name, arrays[after.output.name].astype(np.float64)
     if after.op != "WinogradOutput":
-        predicted = paired_error(prod(constants[0].shape[1:]) if before.op == "Conv" else x.shape[-1])
-        return WinogradLayer(name, "pairs", predicted, compare(name, found, exact, "direct", budget))
+        length = prod(constants[0].shape[1:]) if before.op == "Conv" else x.shape[-1]
+        levels = int_attr(after.attrs, "levels") if after.op == "StrassenResult" else 0
+        predicted = halved_error(length, levels) if levels else paired_error(length)
+        text = f"Strassen({levels})" if levels else "pairs"
+        return WinogradLayer(name, text, predicted, compare(name, found, exact, "direct", budget))
     tile, kernel = ints_attr(after.attrs, "tile"), ints_attr(after.attrs, "kernel")
     channels = x.shape[1] * prod(ints_attr(before.attrs, "strides"))
     predicted = winograd_error(kernel, channels, max(tile))

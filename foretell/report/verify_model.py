@@ -16,7 +16,7 @@ from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.rewrite import with_outputs
 from foretell.report import onnxruntime_peer
 from foretell.report.compare import Comparison, compare
-from foretell.report.measure_winograd import WinogradLayer, measure_winograd
+from foretell.report.measure_winograd import OTHER_WAYS, WinogradLayer, measure_winograd
 from foretell.report.tables import table
 from foretell.runtime.session import CompiledModel
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
@@ -125,10 +125,7 @@ def verify_model(
 
 
 def _unmeasured(graph: Graph) -> tuple[str, ...]:
-    everywhere, here = (
-        sum(node.op in ("WinogradOutput", "PairedConv", "PairedMatMul") for node in nodes)
-        for nodes in (graph.walk(), graph.nodes)
-    )
+    everywhere, here = (sum(node.op in OTHER_WAYS for node in nodes) for nodes in (graph.walk(), graph.nodes))
     hidden = everywhere - here
     return (f"not measured: layers by Winograd in branches and loops ({hidden})",) if hidden else ()
 

@@ -1,10 +1,12 @@
-"""What a product of matrices should take, as it is defined or with products in pairs; and how exact the latter is."""
+"""What a product of matrices should take, as it is defined, with products in pairs, or by quarters; and how exact."""
 
 from __future__ import annotations
 
 from math import sqrt
 
+from foretell.graph.ops.strassen import AMPLIFICATION, PRODUCTS
 from foretell.graph.rewrites.pair_products import Product
+from foretell.graph.rewrites.use_strassen import MOST_LEVELS, Halves
 from foretell.search.contraction import TileLoads
 from foretell.search.near_memory import cycles_from
 from foretell.search.tiles import PLAIN, covered, overlapped, tile_cycles, tile_shapes
@@ -24,6 +26,8 @@ PARTED = 3.0
 """What waiting for weights takes over that if they come in three parts; estimated from three layers on Zen 4."""
 CLEAR_GAIN = 0.85
 """Pairs must be predicted to take less than this fraction of the time."""
+CLEAR_SAVING = 0.95
+"""The same of quarters, whose products are like any others and well known."""
 FLOAT_BITS = 32
 ROUNDING = 2.0**-24
 """The greatest relative error of rounding to float32."""
@@ -46,6 +50,48 @@ def suits_pairs(product: Product, spec: HardwareSpec, weights_bytes: int, error:
 def paired_error(length: int, amplified: float = 1.0) -> float:
     """The greatest error to expect of random data, relative to the greatest result."""
     return ROUNDING * amplified * (1 + PAIRS * GROWTH * sqrt(length))
+
+
+def choose_levels(halves: Halves, spec: HardwareSpec, weights_bytes: int, error: float) -> int:
+    """How often matrices should be halved to be multiplied by quarters, if that is exact enough; 0 for not at all."""
+    if suits_pairs(halves_product(halves, 0), spec, weights_bytes, error):
+        return 0
+    best, best_cycles = 0, CLEAR_SAVING * halved_cycles(halves, 0, spec, weights_bytes)
+    for levels in range(1, MOST_LEVELS + 1):
+        if halves.fits(levels) and halved_error(halves.length, levels) <= error:
+            cycles = halved_cycles(halves, levels, spec, weights_bytes)
+            best, best_cycles = (levels, cycles) if cycles < best_cycles else (best, best_cycles)
+    return best
+
+
+def halves_product(halves: Halves, levels: int) -> Product:
+    """The products of quarters."""
+    parts = 2**levels
+    rows = halves.others * -(-halves.rows // parts)
+    return Product(PRODUCTS**levels, rows, halves.length // parts, halves.width // parts)
+
+
+def halved_cycles(halves: Halves, levels: int, spec: HardwareSpec, weights_bytes: int) -> float:
+    """Of one core, if all weights of a model are read between two uses.
+
+    Sums of quarters are written and read again, and weights grow, like the number of products over that of quarters.
+    """
+    product, grown = halves_product(halves, levels), (PRODUCTS / 4) ** levels
+    own_bytes = product.batch * product.length * product.width * FLOAT_BITS // 8
+    weights = float(cycles_from(spec, own_bytes, max(weights_bytes, own_bytes)))
+    multiplying = float(overlapped(plain_cycles(product, spec), weights, WAITING_SHARE))
+    if levels == 0:
+        return multiplying
+    before, after = (
+        halves.others * halves.rows * count * (1 + grown) * FLOAT_BITS // 8 for count in (halves.length, halves.width)
+    )
+    sums = sum(float(cycles_from(spec, size, size / spec.cores)) for size in (before, after))
+    return multiplying + sums + 2 * spec.barrier_cost_s * spec.cores * spec.frequency_hz
+
+
+def halved_error(length: int, levels: int) -> float:
+    """The greatest error to expect of random data, relative to the greatest result."""
+    return ROUNDING * AMPLIFICATION**levels * (1 + GROWTH * sqrt(length / 2**levels))
 
 
 def plain_cycles(product: Product, spec: HardwareSpec) -> float:

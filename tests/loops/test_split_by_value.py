@@ -10,7 +10,7 @@ import pytest
 from foretell.ir.dtypes import F32
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Index, Load, Scalar, Select, axis_over
-from foretell.loops.cases import MOST_CASES, case_periods
+from foretell.loops.cases import MOST_CASES, cases_of
 from foretell.loops.cluster import cluster_stages
 from foretell.loops.interpret import interpret
 from foretell.loops.lower import lower
@@ -69,6 +69,17 @@ def test_remainders_and_what_is_left() -> None:
     )
 
 
+def test_runs() -> None:
+    i = axis_over(16, "i")
+    parts = split_by_value([stage((i,), choice(i.sym // 8, [load(i.sym % 8), load(i.sym + 10)]))])
+    assert printed(parts) == text(
+        """
+        [i.8] %y[i.8<8]: f32 = %x[i.8]
+        [i.8 + 8] %y[i.8<8]: f32 = %x[i.8 + 18]
+        """
+    )
+
+
 def test_parts_of_equal_extents_share_their_loops() -> None:
     i, j = axis_over(7, "i"), axis_over(8, "j")
     cases: list[Scalar] = [choice(j.sym % 4, [load(4 * p + q) for q in range(4)]) for p in range(3)]
@@ -110,6 +121,8 @@ def declined(case: str) -> TensorStage:
             return stage((n,), choice(n.sym % 2, [load(0), load(1)]))
         case "two periods":
             return stage((i,), choice(i.sym % 2, [load(0), choice(i.sym % 3, [load(1), load(2), load(3)])]))
+        case "runs that do not divide":
+            return stage((i,), choice(i.sym // 4, [load(0), load(1)]))
         case "one value":
             return stage((i,), Select(Apply("eq", (Index(i.sym), Index(3))), load(0), load(1)))
         case _:
@@ -119,9 +132,19 @@ def declined(case: str) -> TensorStage:
 
 
 @pytest.mark.parametrize(
-    "case", ["no condition", "an order", "a reduction", "an unknown extent", "two periods", "one value", "many values"]
+    "case",
+    [
+        "no condition",
+        "an order",
+        "a reduction",
+        "an unknown extent",
+        "two periods",
+        "runs that do not divide",
+        "one value",
+        "many values",
+    ],
 )
 def test_declines(case: str) -> None:
     whole = declined(case)
     assert split_by_value([whole]) == [whole]
-    assert case == "a reduction" or case_periods(whole.body, whole.axes) == {}
+    assert case == "a reduction" or cases_of(whole.body, whole.axes) == {}

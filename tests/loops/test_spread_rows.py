@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from foretell.graph.nodes import Graph
+from foretell.graph.rewrites.use_strassen import use_strassen
 from foretell.link_program import link_program
 from foretell.loops.lower_graph import buffer_of
 from foretell.loops.spread_rows import spread_rows
@@ -45,3 +46,19 @@ def test_results_are_the_same() -> None:
     scores = np.exp(x - x.max(axis=1, keepdims=True))
     (found,) = link_program(graph, TARGET).run({"x": x}).values()
     np.testing.assert_allclose(found, scores / scores.sum(axis=1, keepdims=True) @ weights, rtol=1e-4, atol=1e-5)
+
+
+def slabs(count: int, rows: int, length: int) -> Graph:
+    """Products by quarters, twice halved: sums of quarters are written side by side, and products read."""
+    sketch = Sketch()
+    graph = sketch.graph(sketch.op("MatMul", sketch.data(rows, length), sketch.weights(length, 64)))
+    return use_strassen(graph, lambda halves: count)
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "length", "stored"),
+    [(1, 128, 512, (7, 65, 256)), (2, 128, 512, (49, 33, 144)), (1, 126, 16, (7, 63, 8)), (2, 52, 128, (49, 13, 32))],
+)
+def test_slabs_are_parted_where_they_would_meet(count: int, rows: int, length: int, stored: tuple[int, ...]) -> None:
+    """63 x 32 bytes, and 13 x 128 bytes, are no multiples of much; rows that are short stay as they are."""
+    assert stored in shapes(slabs(count, rows, length))

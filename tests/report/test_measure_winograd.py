@@ -15,9 +15,10 @@ from foretell.cli.main import main
 from foretell.compiler import import_model, simplify
 from foretell.graph.nodes import Array, Graph, Node
 from foretell.graph.rewrites.pair_products import pair_products
+from foretell.graph.rewrites.use_strassen import use_strassen
 from foretell.graph.rewrites.use_winograd import use_winograd
 from foretell.report.measure_winograd import WinogradLayer, compute_exactly, measure_winograd
-from foretell.search.product_cost import paired_error
+from foretell.search.product_cost import halved_error, paired_error
 from foretell.search.winograd_cost import winograd_error
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.target.resolve import resolve_target
@@ -31,10 +32,15 @@ def conv(data: str, result: str, *bias: str) -> onnx.NodeProto:
     return helper.make_node("Conv", [data, "w", *bias], [result], f"make {result}", pads=[1, 1, 1, 1])
 
 
-def model(nodes: Sequence[onnx.NodeProto], weights: Array = W, shape: Sequence[int] = SHAPE) -> onnx.ModelProto:
-    """From x to y, with the weights w, the bias b, and the data d."""
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    weights: Array = W,
+    shape: Sequence[int] = SHAPE,
+    square: Array = X[0, 0].T @ X[0, 1],
+) -> onnx.ModelProto:
+    """From x to y, with the weights w, the bias b, the data d, and a square matrix."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    constants = {"w": weights, "b": np.arange(len(weights), dtype=np.float32), "d": X, "square": X[0, 0].T @ X[0, 1]}
+    constants = {"w": weights, "b": np.arange(len(weights), dtype=np.float32), "d": X, "square": square}
     stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "layers", values[:1], values[1:], stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -64,6 +70,21 @@ def test_products_in_pairs() -> None:
     assert [(layer.name, layer.tile) for layer in layers] == [("make t", "F(4x4,3x3)"), ("make y", "pairs")]
     assert all(layer.ok and layer.comparison.needed < layer.predicted for layer in layers)
     assert layers[0].predicted > winograd_error((3, 3), 16, 4)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_products_by_quarters(levels: int) -> None:
+    """Of matrices, and of pixels."""
+    pixels = helper.make_node("Conv", ["x", "w"], ["t"], "make t")
+    product = helper.make_node("MatMul", ["t", "square"], ["y"], "make y")
+    weights, square = W[..., :1, :1].copy(), np.eye(12, dtype=np.float32) + 1
+    direct = simplify(import_model(model([pixels, product], weights, (2, 16, 11, 12), square)))
+    halved = use_strassen(direct, lambda halves: levels)
+    x = np.ascontiguousarray(X.transpose(0, 1, 3, 2))
+    layers = measure_winograd(direct, halved, {"x": x}, resolve_target(), 1, 1e-4)
+    assert [(layer.name, layer.tile) for layer in layers] == [(f"make {y}", f"Strassen({levels})") for y in "ty"]
+    assert [layer.predicted for layer in layers] == [halved_error(16, levels), halved_error(12, levels)]
+    assert all(layer.ok and layer.comparison.needed < layer.predicted for layer in layers)
 
 
 def test_windows_in_pairs() -> None:

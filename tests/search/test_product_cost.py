@@ -1,4 +1,4 @@
-"""Which products are computed in pairs: where additions have ports of their own, and multiplying takes longest."""
+"""Which products are computed in pairs, or by quarters: where multiplying takes longest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from foretell.graph.rewrites.pair_products import Product
-from foretell.search.product_cost import paired_error, suits_pairs
+from foretell.graph.rewrites.use_strassen import Halves
+from foretell.search.product_cost import choose_levels, halved_error, paired_error, suits_pairs
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.target.read_spec import read_named
 
@@ -51,3 +52,33 @@ def test_not_beyond_the_error_allowed() -> None:
 
 def test_ports_decide_and_no_names() -> None:
     assert not suits_pairs(Product(1, 128, 768, 768), replace(ZEN4, add_ports=0), 0, 1e-4)
+
+
+def levels(halves: Halves, target: str = "znver3", weights_bytes: int = 0, error: float = 1e-4) -> int:
+    return choose_levels(halves, read_named(target), weights_bytes, error)
+
+
+@pytest.mark.parametrize("target", ["znver3", "icelake-server", "skylake", "neoverse-n1", "apple-m1", "x86-64-v3"])
+def test_large_matrices_are_halved(target: str) -> None:
+    assert levels(Halves(1, 2048, 2048, 2048), target) >= 1
+
+
+def test_small_ones_are_not() -> None:
+    assert levels(Halves(1, 2048, 64, 64)) == 0
+    assert levels(Halves(1, 4, 768, 768)) == 0
+    assert levels(Halves(7, 7, 512, 2048)) == 0
+    assert levels(Halves(1, 2048, 2047, 2048)) == 0
+
+
+def test_not_where_reading_weights_takes_longest() -> None:
+    assert levels(Halves(1, 16, 4096, 4096), weights_bytes=1 << 30) == 0
+
+
+def test_halving_stays_within_the_error_allowed() -> None:
+    assert halved_error(768, 2) < DEFAULT_WINOGRAD_ERROR
+    assert levels(Halves(1, 2048, 2048, 2048), error=1.01 * halved_error(2048, 1)) == 1
+    assert levels(Halves(1, 2048, 2048, 2048), error=0.99 * halved_error(2048, 1)) == 0
+
+
+def test_not_where_pairs_are_better() -> None:
+    assert levels(Halves(1, 2048, 2048, 2048), "znver4") == 0

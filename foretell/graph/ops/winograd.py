@@ -118,7 +118,7 @@ def define_winograd_input(operands: Operands, attrs: Attrs) -> Definition:
         for place in product(*map(range, places))
     }
     matrices = [minimal_filtering(m, r).data for m, r in zip(tile, ints_attr(attrs, "kernel"), strict=True)]
-    body = _by_value(number, list(transformed(loads, matrices, x.dtype).values()))
+    body = by_value(number, list(transformed(loads, matrices, x.dtype).values()))
     return Definition((*stages, Stage("v", x.dtype, axes, body)), (len(stages),))
 
 
@@ -159,10 +159,10 @@ def _by_remainders(
         return results[place]
     number = len(place)
     cases = [_by_remainders(remainders, tile, results, (*place, p)) for p in range(tile[number])]
-    return _by_value(remainders[number], cases)
+    return by_value(remainders[number], cases)
 
 
-def _by_value(value: Dim, cases: Sequence[Scalar]) -> Scalar:
+def by_value(value: Dim, cases: Sequence[Scalar]) -> Scalar:
     """cases[value]"""
     body = cases[-1]
     for number in reversed(range(len(cases) - 1)):
