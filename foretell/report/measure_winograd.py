@@ -23,6 +23,7 @@ from foretell.target.resolve import Target
 LAYERS = ("Conv", "MatMul")
 OTHER_WAYS = ("WinogradOutput", "StrassenResult", "PairedConv", "PairedMatMul")
 """What may stand in their place."""
+PREPARING = ("WinogradInput", "StrassenOperand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,7 @@ def _matched(direct: Graph, tiled: Graph) -> Iterator[tuple[Node, Node]]:
     layers = [
         node
         for node in tiled.nodes
-        if node.op in (*LAYERS, *OTHER_WAYS)
-        and _maker(tiled, node.inputs[0]) not in ("WinogradInput", "StrassenOperand")
+        if node.op in (*LAYERS, *OTHER_WAYS) and _maker(tiled, node.inputs[0]) not in PREPARING
     ]
     yield from zip((node for node in direct.nodes if node.op in LAYERS), layers, strict=True)
 

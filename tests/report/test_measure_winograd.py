@@ -32,11 +32,14 @@ def conv(data: str, result: str, *bias: str) -> onnx.NodeProto:
     return helper.make_node("Conv", [data, "w", *bias], [result], f"make {result}", pads=[1, 1, 1, 1])
 
 
+SQUARE = X[0, 0].T @ X[0, 1]
+
+
 def model(
     nodes: Sequence[onnx.NodeProto],
     weights: Array = W,
     shape: Sequence[int] = SHAPE,
-    square: Array = X[0, 0].T @ X[0, 1],
+    square: Array = SQUARE,
 ) -> onnx.ModelProto:
     """From x to y, with the weights w, the bias b, the data d, and a square matrix."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
