@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd, prod
 
+from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import Buffer, Load
 from foretell.loops.cases import cases_of
 from foretell.loops.nodes import distinct_loads, map_loads
@@ -63,7 +64,9 @@ def _with_wide_rows(buffer: Buffer) -> Buffer:
 def _side_by_side(stage: TensorStage) -> Iterator[tuple[Buffer, int, int]]:
     """Buffers of which a stage fills or reads several slabs at once, the axis that numbers these, and how many."""
     cased = {sym: cases.count for sym, cases in cases_of(stage.body, stage.axes).items() if cases.run == 1}
-    yield from ((stage.buffer, axis, cased[sym]) for axis, sym in enumerate(stage.place) if sym in cased)
+    for axis, index in enumerate(stage.place):
+        if isinstance(index, Sym) and index in cased:
+            yield stage.buffer, axis, cased[index]
     fixed: dict[Buffer, list[set[int]]] = {}
     for load in distinct_loads([stage.body]):
         if isinstance(load.source, Buffer):
@@ -92,7 +95,8 @@ def _is_spread(buffer: Buffer, axis: int, count: int) -> bool:
 def _widened(buffer: Buffer, axis: int) -> Buffer:
     """One more along an axis, or one line along the last; the same if that is much."""
     shape, more = list(buffer.shape), LINE_BYTES // buffer.dtype.itemsize if axis in (-1, len(buffer.shape) - 1) else 1
-    if shape[axis] < more * LEAST_ROW // LINE_BYTES:
+    extent = shape[axis]
+    if isinstance(extent, int) and extent < more * LEAST_ROW // LINE_BYTES:
         return buffer
-    shape[axis] += more
+    shape[axis] = extent + more
     return replace(buffer, shape=tuple(shape))
