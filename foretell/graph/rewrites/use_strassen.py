@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from foretell.graph.nodes import Array, Graph, Node, Value
 from foretell.graph.ops.attrs import dims_attr, int_attr, ints_attr
+from foretell.graph.ops.op import Attrs
 from foretell.graph.ops.strassen import RIGHT
 from foretell.graph.rewrite import Rewriter, rewrite
 from foretell.ir.dtypes import F32
@@ -26,6 +28,8 @@ class Halves:
     rows: int
     length: int
     width: int
+    readers: int = 1
+    """Products that have the former in common."""
 
     def fits(self, levels: int) -> bool:
         """Whether they can be halved so often. Rows may be left over."""
@@ -34,9 +38,6 @@ class Halves:
 
 Choose = Callable[[Halves], int]
 """How often to halve the matrices of a product; 0 to leave it as it is."""
-
-Made = dict[tuple[Value, int, tuple[int, ...]], Value]
-"""Operands of products, by what they are made of: products that have one in common share it."""
 
 
 def use_strassen(graph: Graph, choose: Choose) -> Graph:
@@ -53,27 +54,44 @@ def use_strassen(graph: Graph, choose: Choose) -> Graph:
     declines when: w is not a constant matrix, something is not float32, sizes are not known or do not divide, there are
     groups, padding or several taps, or w is large and has other readers.
     """
-    return rewrite(graph, partial(_halved, choose=choose, made={}))
+    products = [node for node in graph.walk() if try_halves(node) is not None]
+    counts = Counter((node.present_inputs[0], _strides(node)) for node in products)
+    readers = {node.output: counts[node.present_inputs[0], _strides(node)] for node in products}
+    return rewrite(graph, partial(_halved, readers=readers, choose=choose))
 
 
-def _halved(node: Node, rewriter: Rewriter, choose: Choose, made: Made) -> list[Value] | None:
+def _halved(node: Node, rewriter: Rewriter, readers: Mapping[Value, int], choose: Choose) -> list[Value] | None:
     halves = try_halves(node)
     weights = rewriter.array(node.inputs[1]) if halves else None
-    levels = choose(halves) if halves is not None and weights is not None else 0
-    if halves is None or weights is None or levels == 0 or not rewriter.may_copy(node.present_inputs[1]):
+    if halves is None or weights is None:
+        return None
+    levels = choose(replace(halves, readers=readers[node.output]))
+    if levels == 0 or not rewriter.may_copy(node.present_inputs[1]):
         return None
     x, is_product = node.present_inputs[0], node.op == "MatMul"
     rows, columns = x.type.rank - (2 if is_product else 1), x.type.rank - 1 if is_product else 1
-    strides = (1,) * x.type.rank if is_product else (1, 1, *ints_attr(node.attrs, "strides"))
-    key = (x, levels, strides)
-    if key not in made:
-        made[key] = rewriter.op("StrassenOperand", x, levels=levels, rows=rows, columns=columns, strides=strides)
-    matrix = weights if is_product else weights.reshape(weights.shape[:2]).T
-    sums = weight_sums(matrix, levels)
+    attrs: Attrs = {"levels": levels, "rows": rows, "columns": columns}
+    sums = weight_sums(weights if is_product else weights.reshape(weights.shape[:2]).T, levels)
     sums = sums.reshape(len(sums), *(1,) * (x.type.rank - 2), *sums.shape[1:])
-    products = rewriter.op("MatMul", made[key], rewriter.constant(sums))
-    attrs = {"levels": levels, "rows": rows, "columns": columns, "count": halves.rows}
-    return [rewriter.op("StrassenResult", products, *node.inputs[2:3], **attrs)]
+    products = rewriter.op(
+        "MatMul", _operand(rewriter, x, {**attrs, "strides": _strides(node)}), rewriter.constant(sums)
+    )
+    return [rewriter.op("StrassenResult", products, *node.inputs[2:3], **attrs, count=halves.rows)]
+
+
+def _strides(node: Node) -> tuple[int, ...]:
+    """Along each axis of what is multiplied."""
+    if node.op == "MatMul":
+        return (1,) * node.present_inputs[0].type.rank
+    return (1, 1, *ints_attr(node.attrs, "strides"))
+
+
+def _operand(rewriter: Rewriter, x: Value, attrs: Attrs) -> Value:
+    """Sums of quarters of x: those that another product has already, or new ones."""
+    for node in rewriter.nodes:
+        if node.op == "StrassenOperand" and node.present_inputs == (x,) and dict(node.attrs) == dict(attrs):
+            return node.output
+    return rewriter.op("StrassenOperand", x, **attrs)
 
 
 def try_halves(node: Node) -> Halves | None:
