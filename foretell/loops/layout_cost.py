@@ -35,6 +35,10 @@ COPY_PRICE = 2.0
 NONE: frozenset[int] = frozenset()
 LINE_ELEMENTS = 16
 """Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""
+WAY_ELEMENTS = 1024
+"""Elements in a way of the first cache: lanes at a distance of a multiple of this go to the same place, and"""
+CROWDED = 4.0
+"""their lines cost so much more, as they are gone before their other elements are needed; from one transposition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,8 @@ def _price(
         return EVERY_SECOND_PRICE / lanes
     if stride != 1:
         far = 2.0 if access.is_load else SCATTER_PRICE
+        if stride is not None and stride % WAY_ELEMENTS == 0:
+            far *= CROWDED
         return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else far
     return (1.0 if _is_aligned(strides, joined, lanes) else 1.5) / lanes
 
