@@ -283,7 +283,8 @@ def _body_at(load: Load, inlined: Mapping[Buffer, TensorStage]) -> Scalar:
 MAX_PARTS = 12
 """A stage is cut into at most this many parts."""
 THIN_PART = 16
-"""A part thinner than this fraction of its axis, such as the border of an image, is not worth a loop of its own."""
+"""A part thinner than this fraction of its axis, such as the border of an image, is not worth a loop of its own, unless
+a stage transposes: blocks that ask for each element take twice as long."""
 
 
 def split_at_conditions(stages: Sequence[TensorStage]) -> list[TensorStage]:
@@ -322,6 +323,9 @@ def _try_cut(stage: TensorStage) -> tuple[TensorStage, TensorStage] | None:
         if found is not None:
             number, place, holds_below = found
             axis = stage.axes[number]
+            assert isinstance(axis.extent, int)
+            if 0 < min(place, axis.extent - place) * THIN_PART < axis.extent and not _is_transposing(stage):
+                continue
             below = _restricted(stage, number, 0, place, condition, holds_below)
             above = _restricted(stage, number, place, axis.extent - place, condition, not holds_below)
             return below, above
@@ -344,9 +348,17 @@ def _threshold(condition: Scalar, axes: tuple[Axis, ...]) -> tuple[int, int, boo
     if coefficient != 1 or not isinstance(extent, int):
         return None
     place = min(max(0, -linear[1]), extent)
-    if 0 < min(place, extent - place) * THIN_PART < extent:
-        return None
     return number, place, op == "lt"
+
+
+def _is_transposing(stage: TensorStage) -> bool:
+    """Whether what lies side by side in what a stage fills does not in all that it reads."""
+    last = stage.place[-1] if stage.place else 0
+    return isinstance(last, Sym) and any(last not in _symbols(load.indices[-1]) for load in stage.loads if load.indices)
+
+
+def _symbols(index: Dim | Scalar) -> frozenset[Sym]:
+    return expr.symbols(index) if isinstance(index, (int, expr.Expr)) else frozenset()
 
 
 def _restricted(
