@@ -16,11 +16,11 @@ few nodes that square a dimension again and again would otherwise ask for any am
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
 from foretell.support.errors import ShapeTooComplex
+from foretell.support.frozen import frozen, slot_setter
 
 MAX_WEIGHT = 512
 MAX_DEPTH = 32
@@ -81,7 +81,10 @@ class Hashed(Expr):
     _hash: int
 
 
-@dataclass(frozen=True, slots=True)
+_set_hash = slot_setter(Hashed, "_hash")
+
+
+@frozen
 class Sym(Hashed):
     """A named integer in [lo, hi] (hi None: unbounded), a multiple of `multiple_of`."""
 
@@ -91,7 +94,7 @@ class Sym(Hashed):
     multiple_of: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.lo, self.hi, self.multiple_of)))
+        _set_hash(self, hash((self.name, self.lo, self.hi, self.multiple_of)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -117,27 +120,31 @@ class Compound(Hashed):
 
     def _settle(self, key: object, weight: int, depth: int, bits: int = 0) -> None:
         _check_size(weight, depth, bits)
-        settle = object.__setattr__
-        settle(self, "weight", weight)
-        settle(self, "depth", depth)
-        settle(self, "_hash", hash(key))
-        settle(self, "_bounds", None)
-        settle(self, "_symbols", None)
+        _set_weight(self, weight)
+        _set_depth(self, depth)
+        _set_hash(self, hash(key))
+        _set_bounds(self, None)
+        _set_symbols(self, None)
 
     def bounds(self) -> Bounds:
         if self._bounds is None:
-            object.__setattr__(self, "_bounds", _find_bounds(self))
+            _set_bounds(self, _find_bounds(self))
         assert self._bounds is not None
         return self._bounds
 
     def symbols(self) -> frozenset[Sym]:
         if self._symbols is None:
-            object.__setattr__(self, "_symbols", _find_symbols(self))
+            _set_symbols(self, _find_symbols(self))
         assert self._symbols is not None
         return self._symbols
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+_set_weight, _set_depth, _set_bounds, _set_symbols = (
+    slot_setter(Compound, name) for name in ("weight", "depth", "_bounds", "_symbols")
+)
+
+
+@frozen
 class Op(Compound):
     """An opaque atom: `kind` is one of //, %, min, max."""
 
@@ -168,7 +175,7 @@ class Op(Compound):
 Atom: TypeAlias = "Sym | Op"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Poly(Compound):
     """A sum of at least two terms, or one term that is not just an atom."""
 
