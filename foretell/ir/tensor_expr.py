@@ -112,6 +112,14 @@ class Buffer(_Hashed):
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        """Most that is compared is one object, or has another hash."""
+        if self is other:
+            return True
+        if not isinstance(other, Buffer) or self._hash != other._hash:
+            return False
+        return (self.name, self.dtype, self.shape, self.scope) == (other.name, other.dtype, other.shape, other.scope)
+
     def __reduce__(self) -> tuple[type[Buffer], tuple[str, DType, tuple[Dim, ...], str]]:
         """Made anew where it is read: hashes differ from process to process."""
         return Buffer, (self.name, self.dtype, self.shape, self.scope)
