@@ -628,7 +628,7 @@ def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
 
 
 def _mentions(monomial: tuple[Atom, ...], variables: frozenset[Sym]) -> bool:
-    for atom in monomial:
+    for atom in monomial:  # noqa: SIM110 - a generator for one atom takes as long as all the rest
         if not atom.symbols().isdisjoint(variables):
             return True
     return False

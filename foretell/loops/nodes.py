@@ -182,6 +182,28 @@ def loads_in(scalar: Scalar) -> Iterator[Load]:
             waiting.append(part.value)
 
 
+def loads_once(scalar: Scalar) -> Iterator[Load]:
+    """The same in the same order, each object once: there is much less to look at where parts are shared."""
+    seen: dict[int, Scalar] = {}
+    waiting = [scalar]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        if isinstance(part, Apply):
+            waiting += reversed(part.arguments)
+        elif isinstance(part, Load):
+            yield part
+            for index in reversed(part.indices):
+                if not isinstance(index, (int, expr.Expr)):
+                    waiting.append(index)
+        elif isinstance(part, Select):
+            waiting += (part.otherwise, part.then, part.condition)
+        elif isinstance(part, Cast):
+            waiting.append(part.value)
+
+
 def distinct_loads(scalars: Iterable[Scalar]) -> list[Load]:
     """The loads of expressions that may share parts, each object once."""
     seen: dict[int, Scalar] = {}
