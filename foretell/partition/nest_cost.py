@@ -75,6 +75,10 @@ class NestCosts:
     constants: frozenset[str]
     _known: dict[object, _Known] = field(default_factory=dict)
     _moves: dict[object, list[_Moves]] = field(default_factory=dict)
+    _one_core: HardwareSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._one_core = with_cores(self.spec, 1)
 
     def of(
         self,
@@ -110,7 +114,7 @@ class NestCosts:
         return self._of_plan(plain, frozenset(b.name for b in plain.reads if b.name in self.constants))
 
     def _of_plan(self, nest: Kernel, constants: frozenset[str]) -> tuple[float, float, float] | None:
-        terms = best_terms(nest, with_cores(self.spec, 1), constants)
+        terms = best_terms(nest, self._one_core, constants)
         return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting))
 
     def _moving(self, nest: Restricted, key: object) -> float:
