@@ -6,6 +6,7 @@ The one place where the compiler's stages meet the run time besides `compiler.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -107,10 +108,12 @@ def link_program(
         steps, constants = lowered.steps, _constants(graph, lowered)
         program = _program(graph, steps, constants)
     kernels = [step.kernels for step in steps if isinstance(step, NativeStep)]
-    finished = start_program(kernels, _layout(program, target), target, times)
     numbers = {slot.name: number for number, slot in enumerate(program.slots)}
-    with times.measure("load"):  # LLVM is still at work.
-        arrays = gathered({numbers[name]: array for name, array in constants.items()})
+    with ThreadPoolExecutor(1) as beside:  # Most of it is memory that is touched for the first time.
+        gathering = beside.submit(gathered, {numbers[name]: array for name, array in constants.items()})
+        finished = start_program(kernels, _layout(program, target), target, times)
+        with times.measure("load"):  # LLVM is still at work.
+            arrays = gathering.result()
     binary = Binary(target, finished(), emit_pool(target))
     link = partial(link_program, target=target, threads=threads, times=times, recorded=recorded, without=without)
     fallbacks = [_fallback(step.node, link) for step in steps if isinstance(step, NodeStep)]

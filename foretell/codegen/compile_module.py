@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from importlib import metadata
 
 import llvmlite.binding as llvm
+import llvmlite.binding.ffi as ffi
 import llvmlite.ir as ir
 
 from foretell.codegen.object_cache import cache_key, keep, try_cached
@@ -21,12 +23,24 @@ TUNING = {
     "loop_unrolling": False,
 }
 """Our loops are vectors already, so LLVM's own vectorisers stay off."""
+LONG_CALLS = ("LLVMPY_RunNewModulePassManager", "LLVMPY_TargetMachineEmitToMemory")
+"""Nearly all of LLVM's time. Each touches nothing but its module and its machine, which only one thread knows."""
 
 
 @cache
 def _initialise() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    _let_threads_in()
+
+
+def _let_threads_in() -> None:
+    """llvmlite has one lock for all calls of LLVM, which itself needs none between modules of different contexts; a
+    llvmlite that keeps its lock elsewhere is only slower."""
+    for name in LONG_CALLS:
+        call = getattr(ffi.lib, name)
+        if hasattr(call, "_lock"):
+            call._lock = nullcontext()
 
 
 def compile_module(module: ir.Module, target: Target) -> bytes:
@@ -35,7 +49,7 @@ def compile_module(module: ir.Module, target: Target) -> bytes:
 
 
 def compile_text(text: str, target: Target) -> bytes:
-    """The same for a module's text. Python runs meanwhile, in other threads."""
+    """The same for a module's text. Python runs meanwhile, in other threads, and so does LLVM on other modules."""
     machine = _machine(target)
     settings = (target.cpu, target.llvm_features, repr((MACHINE, SPEED_LEVEL, TUNING)))
     key = cache_key(text, *settings, VERSION, metadata.version("llvmlite"))

@@ -1,6 +1,6 @@
 """All kernels of a program as modules, and in the last of them a function per native step.
 
-Kernels that are equal share code, and modules are of about one size, so that LLVM can work on one while the next is
+Kernels that are equal share code, and modules are of about one size, so that LLVM can work on some while the next is
 emitted. The thread pool is a module of its own.
 """
 
@@ -23,6 +23,7 @@ from foretell.support.collect_later import collect_now
 from foretell.support.stage_times import StageTimes
 from foretell.target.hardware_spec import HardwareSpec
 from foretell.target.resolve import Target
+from foretell.target.threads import default_threads
 
 MODULE_TEXT = 1 << 13
 """Characters of kernels, as they are printed, that fill a module: LLVM needs some tenths of a second for it."""
@@ -40,7 +41,7 @@ def start_program(
 ) -> Callable[[], tuple[bytes, ...]]:
     """The same for those who have something else to do while LLVM works on: call the result to wait for the code."""
     times = StageTimes() if times is None else times
-    llvm = ThreadPoolExecutor(1)
+    llvm = ThreadPoolExecutor(default_threads())
     try:
         llvm.submit(emit_pool, target)  # Whoever asks for it later finds it; LLVM has nothing else to do yet.
         waiting: list[Future[bytes]] = []

@@ -42,6 +42,9 @@ class DType:
             return I8 if self.kind == "int" else U8
         return self
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 

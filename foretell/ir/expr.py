@@ -16,11 +16,11 @@ few nodes that square a dimension again and again would otherwise ask for any am
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
 from foretell.support.errors import ShapeTooComplex
+from foretell.support.frozen import frozen, slot_setter
 
 MAX_WEIGHT = 512
 MAX_DEPTH = 32
@@ -75,13 +75,23 @@ class Expr:
 
 
 class Hashed(Expr):
-    """What is looked up often: its hash is found once."""
+    """What is looked up often: its hash, and the symbols in it, are found once."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_symbols")
     _hash: int
+    _symbols: frozenset[Sym] | None
+
+    def symbols(self) -> frozenset[Sym]:
+        if self._symbols is None:
+            _set_symbols(self, _find_symbols(self))
+        assert self._symbols is not None
+        return self._symbols
 
 
-@dataclass(frozen=True, slots=True)
+_set_hash, _set_symbols = slot_setter(Hashed, "_hash"), slot_setter(Hashed, "_symbols")
+
+
+@frozen
 class Sym(Hashed):
     """A named integer in [lo, hi] (hi None: unbounded), a multiple of `multiple_of`."""
 
@@ -91,10 +101,19 @@ class Sym(Hashed):
     multiple_of: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.lo, self.hi, self.multiple_of)))
+        _set_hash(self, hash((self.name, self.lo, self.hi, self.multiple_of)))
+        _set_symbols(self, None)
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Most that is compared is one object, or has another hash."""
+        if self is other:
+            return True
+        if not isinstance(other, Sym) or self._hash != other._hash:
+            return False
+        return (self.name, self.lo, self.hi, self.multiple_of) == (other.name, other.lo, other.hi, other.multiple_of)
 
     def __reduce__(self) -> tuple[type[Sym], tuple[str, int, int | None, int]]:
         """Made anew where it is read: hashes differ from process to process."""
@@ -109,35 +128,30 @@ class Sym(Hashed):
 class Compound(Hashed):
     """What is made of other expressions. What is asked of it often is found once, and takes no longer as it grows."""
 
-    __slots__ = ("_bounds", "_symbols", "depth", "weight")
+    __slots__ = ("_bounds", "depth", "weight")
     weight: int
     depth: int
     _bounds: Bounds | None
-    _symbols: frozenset[Sym] | None
 
     def _settle(self, key: object, weight: int, depth: int, bits: int = 0) -> None:
         _check_size(weight, depth, bits)
-        settle = object.__setattr__
-        settle(self, "weight", weight)
-        settle(self, "depth", depth)
-        settle(self, "_hash", hash(key))
-        settle(self, "_bounds", None)
-        settle(self, "_symbols", None)
+        _set_weight(self, weight)
+        _set_depth(self, depth)
+        _set_hash(self, hash(key))
+        _set_bounds(self, None)
+        _set_symbols(self, None)
 
     def bounds(self) -> Bounds:
         if self._bounds is None:
-            object.__setattr__(self, "_bounds", _find_bounds(self))
+            _set_bounds(self, _find_bounds(self))
         assert self._bounds is not None
         return self._bounds
 
-    def symbols(self) -> frozenset[Sym]:
-        if self._symbols is None:
-            object.__setattr__(self, "_symbols", _find_symbols(self))
-        assert self._symbols is not None
-        return self._symbols
+
+_set_weight, _set_depth, _set_bounds = (slot_setter(Compound, name) for name in ("weight", "depth", "_bounds"))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Op(Compound):
     """An opaque atom: `kind` is one of //, %, min, max."""
 
@@ -152,6 +166,13 @@ class Op(Compound):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Op) or self._hash != other._hash:
+            return False
+        return (self.kind, self.left, self.right) == (other.kind, other.left, other.right)
 
     def __reduce__(self) -> tuple[type[Op], tuple[str, Dim, Dim]]:
         """Made anew where it is read: hashes differ from process to process."""
@@ -168,7 +189,7 @@ class Op(Compound):
 Atom: TypeAlias = "Sym | Op"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Poly(Compound):
     """A sum of at least two terms, or one term that is not just an atom."""
 
@@ -188,6 +209,11 @@ class Poly(Compound):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Poly) and self._hash == other._hash and self.terms == other.terms
 
     def __reduce__(self) -> tuple[type[Poly], tuple[Terms]]:
         return Poly, (self.terms,)
@@ -523,7 +549,7 @@ def substitute(value: Dim, bindings: Mapping[Sym, Dim]) -> Dim:
     """The expression with symbols replaced, in normal form again."""
     if isinstance(value, Sym):
         return bindings.get(value, value)
-    if isinstance(value, int) or not any(symbol in bindings for symbol in symbols(value)):
+    if isinstance(value, int) or symbols(value).isdisjoint(bindings):
         return value
     return weighted_sum((_substitute_monomial(monomial, bindings), factor) for monomial, factor in terms_of(value))
 
@@ -543,12 +569,12 @@ _APPLY: dict[str, Callable[[Dim, Dim], Dim]] = {"//": floordiv, "%": mod, "min":
 
 def symbols(value: Dim) -> frozenset[Sym]:
     """Every symbol the expression mentions."""
-    if isinstance(value, Compound):
-        return value.symbols()
-    return frozenset((value,)) if isinstance(value, Sym) else frozenset()
+    return value.symbols() if isinstance(value, Hashed) else frozenset()
 
 
-def _find_symbols(value: Compound) -> frozenset[Sym]:
+def _find_symbols(value: Hashed) -> frozenset[Sym]:
+    if isinstance(value, Sym):
+        return frozenset((value,))
     if isinstance(value, Op):
         return symbols(value.left) | symbols(value.right)
     found: set[Sym] = set()
@@ -560,9 +586,7 @@ def _find_symbols(value: Compound) -> frozenset[Sym]:
 
 def mentions(value: Dim, variables: Set[Sym]) -> bool:
     """Whether the expression mentions any of them."""
-    if isinstance(value, Compound):
-        return not value.symbols().isdisjoint(variables)
-    return isinstance(value, Sym) and value in variables
+    return isinstance(value, Hashed) and not value.symbols().isdisjoint(variables)
 
 
 def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], Dim] | None:
@@ -583,7 +607,7 @@ def try_linear(value: Dim, variables: frozenset[Sym]) -> tuple[dict[Sym, int], D
 
 def try_step(value: Dim, sym: Sym) -> int | None:
     """How far a linear expression moves per step of a symbol; None if it is not linear in that."""
-    step, variables = 0, frozenset((sym,))
+    step, variables = 0, symbols(sym)
     for monomial, coefficient in terms_of(value):
         if monomial == (sym,):
             step = coefficient
@@ -604,4 +628,7 @@ def split(value: Dim, variables: frozenset[Sym]) -> tuple[Dim, Dim]:
 
 
 def _mentions(monomial: tuple[Atom, ...], variables: frozenset[Sym]) -> bool:
-    return any(mentions(atom, variables) for atom in monomial)
+    for atom in monomial:  # noqa: SIM110 - a generator for one atom takes as long as all the rest
+        if not atom.symbols().isdisjoint(variables):
+            return True
+    return False

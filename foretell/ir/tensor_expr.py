@@ -15,15 +15,15 @@ Semantics
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 from foretell.ir.expr import Dim, Sym
+from foretell.support.frozen import frozen, slot_setter
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """Element type and shape of a dense tensor; dimensions may be symbolic."""
 
@@ -52,7 +52,7 @@ class TensorType:
         return f"{self.dtype}[{', '.join(str(dim) for dim in self.shape)}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """A loop variable that runs from 0 to extent - 1."""
 
@@ -63,7 +63,7 @@ class Axis:
         return f"{self.sym}<{self.extent}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """The operator's input number `index`."""
 
@@ -73,7 +73,7 @@ class Operand:
         return f"in{self.index}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Local:
     """The tensor that an earlier stage of the same definition filled."""
 
@@ -90,7 +90,10 @@ class _Hashed:
     _hash: int
 
 
-@dataclass(frozen=True, slots=True)
+_set_hash = slot_setter(_Hashed, "_hash")
+
+
+@frozen
 class Buffer(_Hashed):
     """A dense row-major tensor in memory: what operands and stages become once they are lowered to loops.
 
@@ -104,10 +107,18 @@ class Buffer(_Hashed):
     scope: str = "table"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.dtype.name, self.shape, self.scope)))
+        _set_hash(self, hash((self.name, self.dtype.name, self.shape, self.scope)))
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Most that is compared is one object, or has another hash."""
+        if self is other:
+            return True
+        if not isinstance(other, Buffer) or self._hash != other._hash:
+            return False
+        return (self.name, self.dtype, self.shape, self.scope) == (other.name, other.dtype, other.shape, other.scope)
 
     def __reduce__(self) -> tuple[type[Buffer], tuple[str, DType, tuple[Dim, ...], str]]:
         """Made anew where it is read: hashes differ from process to process."""
@@ -124,7 +135,7 @@ class Buffer(_Hashed):
 Source: TypeAlias = Operand | Local | Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Const:
     value: bool | int | float
     dtype: DType
@@ -133,7 +144,7 @@ class Const:
         return f"{self.value}:{self.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """An index expression as an i64 value."""
 
@@ -143,7 +154,7 @@ class Index:
         return f"index({self.value})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     source: Source
     indices: tuple[Dim | Scalar, ...]
@@ -154,7 +165,7 @@ class Load:
         return f"{self.source}[{', '.join(str(index) for index in self.indices)}]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Apply:
     """A primitive scalar function; see `PRIMITIVES`."""
 
@@ -165,7 +176,7 @@ class Apply:
         return f"{self.op}({', '.join(str(argument) for argument in self.arguments)})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Select:
     condition: Scalar
     then: Scalar
@@ -175,7 +186,7 @@ class Select:
         return f"select({self.condition}, {self.then}, {self.otherwise})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cast:
     """Conversion as C does it (float to int truncates); `saturate` clamps narrow floats instead of overflowing."""
 
@@ -206,7 +217,7 @@ REDUCTION_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 REDUCTIONS = frozenset(REDUCTION_OPERATIONS)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """One tensor and how each of its elements is computed."""
 
@@ -228,7 +239,7 @@ class Stage:
         return f"{head} = {self.reduction}[{', '.join(map(str, self.reduction_axes))}] {self.body}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Definition:
     """The stages of an operator in order, and which of them are its outputs."""
 

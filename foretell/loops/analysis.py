@@ -437,8 +437,9 @@ def dependences(nest: Nest) -> list[Dependence]:
 
 def carried_by(loop: For) -> Iterator[Dependence]:
     """Buffers through which iterations of this loop depend on each other."""
-    inside = [access for access in accesses(loop.body) if access.buffer not in allocated_in(loop.body)]
-    for buffer in buffers_written(loop.body):
+    allocated = allocated_in(loop.body)
+    inside = [access for access in accesses(loop.body) if access.buffer not in allocated]
+    for buffer in dict.fromkeys(access.buffer for access in inside if access.kind != "read"):
         own = [access for access in inside if access.buffer == buffer]
         changes = [access for access in own if access.kind != "read"]
         if _share_a_moving_index(own, loop):

@@ -76,21 +76,20 @@ class _Renaming:
         found = self.renamed.get(id(scalar))
         if found is not None:
             return found
-        match scalar:
-            case Load(source, indices, dtype):
-                assert isinstance(source, Buffer)
-                places = tuple([self._index(index) for index in indices])
-                made: Scalar = Load(self.buffer(source), places, dtype)
-            case Apply(op, arguments):
-                made = Apply(op, tuple([self.scalar(argument) for argument in arguments]))
-            case Const():
-                return scalar
-            case Index(value):
-                made = Index(expr.substitute(value, self.symbols))
-            case Select(condition, then, otherwise):
-                made = Select(self.scalar(condition), self.scalar(then), self.scalar(otherwise))
-            case Cast(value, dtype, saturate):
-                made = Cast(self.scalar(value), dtype, saturate)
+        if isinstance(scalar, Apply):
+            made: Scalar = Apply(scalar.op, tuple([self.scalar(argument) for argument in scalar.arguments]))
+        elif isinstance(scalar, Load):
+            assert isinstance(scalar.source, Buffer)
+            places = tuple([self._index(index) for index in scalar.indices])
+            made = Load(self.buffer(scalar.source), places, scalar.dtype)
+        elif isinstance(scalar, Const):
+            return scalar
+        elif isinstance(scalar, Index):
+            made = Index(expr.substitute(scalar.value, self.symbols))
+        elif isinstance(scalar, Select):
+            made = Select(*[self.scalar(part) for part in (scalar.condition, scalar.then, scalar.otherwise)])
+        else:
+            made = Cast(self.scalar(scalar.value), scalar.dtype, scalar.saturate)
         self.renamed[id(scalar)] = made
         return made
 

@@ -56,16 +56,13 @@ def conditions(scalar: Scalar) -> Iterator[Scalar]:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        match part:
-            case Select(condition, then, otherwise):
-                yield condition
-                waiting += (otherwise, then)
-            case Apply(_, arguments):
-                waiting += reversed(arguments)
-            case Cast(value):
-                waiting.append(value)
-            case _:
-                pass
+        if isinstance(part, Apply):
+            waiting += reversed(part.arguments)
+        elif isinstance(part, Select):
+            yield part.condition
+            waiting += (part.otherwise, part.then)
+        elif isinstance(part, Cast):
+            waiting.append(part.value)
 
 
 def _try_case(condition: Scalar, axes: Sequence[Axis]) -> tuple[Sym, Cases, int] | None:

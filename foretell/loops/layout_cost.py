@@ -13,7 +13,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Load, Scalar
 from foretell.loops.cases import Cases, cases_of
-from foretell.loops.nodes import at_origin, loads_in, offset, substitute_scalar
+from foretell.loops.nodes import at_origin, loads_once, offset, substitute_scalar
 from foretell.loops.stages import TensorStage
 
 Layout: TypeAlias = tuple[int, ...]
@@ -216,7 +216,7 @@ class Nest:
 
 def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
     store = Load(stage.buffer, stage.place, stage.buffer.dtype)
-    loads = tuple(dict.fromkeys(loads_in(stage.body)))
+    loads = tuple(dict.fromkeys(loads_once(stage.body)))
     source = stage if reduction is None else reduction
     is_contraction = source.reduction == "sum" and _is_product(source.body)
     if reduction is None:
@@ -225,7 +225,7 @@ def nest_of(stage: TensorStage, reduction: TensorStage | None) -> Nest:
         times = Counter(map(at_origin, loads))
         return Nest(stage.axes, (), (store, *times), (), is_contraction, cases_of(stage.body, stage.axes), times)
     names: dict[Sym, Dim] = {own.sym: axis.sym for own, axis in zip(reduction.axes, stage.axes, strict=True)}
-    inner = tuple(dict.fromkeys(loads_in(substitute_scalar(reduction.body, names))))
+    inner = tuple(dict.fromkeys(loads_once(substitute_scalar(reduction.body, names))))
     outer = (store, *(load for load in loads if load.source != reduction.buffer))
     return Nest(stage.axes, reduction.reduction_axes, outer, inner, is_contraction)
 

@@ -18,18 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import is_
 from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.dtypes import BOOL, DType
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Buffer, Cast, Const, Index, Load, Scalar, Select
+from foretell.support.frozen import frozen
 
 VECTOR_KINDS = ("vector", "stream")
 LOOP_KINDS = ("serial", "parallel", *VECTOR_KINDS, "unroll")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class For:
     sym: Sym
     extent: Dim
@@ -37,14 +39,14 @@ class For:
     body: Statement
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     buffer: Buffer
     indices: tuple[Dim | Scalar, ...]
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accumulate:
     buffer: Buffer
     indices: tuple[Dim, ...]
@@ -52,26 +54,26 @@ class Accumulate:
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fetch:
     buffer: Buffer
     indices: tuple[Dim, ...]
     to_write: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     condition: Scalar
     body: Statement
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allocate:
     buffer: Buffer
     body: Statement
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     statements: tuple[Statement, ...]
 
@@ -79,7 +81,7 @@ class Block:
 Statement: TypeAlias = For | Store | Accumulate | Fetch | Guard | Allocate | Block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kernel:
     """One native function: the buffers it reads and writes, and its loops."""
 
@@ -159,23 +161,47 @@ def loops_in(statement: Statement) -> Iterator[For]:
             return
 
 
+# Walks through expressions ask for what there is most of first: `match` would take as long again.
+
+
 def loads_in(scalar: Scalar) -> Iterator[Load]:
     """Every load of a scalar expression, those inside indices included."""
     waiting = [scalar]
     while waiting:
         part = waiting.pop()
-        match part:
-            case Load(_, indices):
-                yield part
-                waiting += [index for index in reversed(indices) if not isinstance(index, (int, expr.Expr))]
-            case Apply(_, arguments):
-                waiting += reversed(arguments)
-            case Select(condition, then, otherwise):
-                waiting += (otherwise, then, condition)
-            case Cast(value):
-                waiting.append(value)
-            case Const() | Index():
-                pass
+        if isinstance(part, Apply):
+            waiting += reversed(part.arguments)
+        elif isinstance(part, Load):
+            yield part
+            for index in reversed(part.indices):
+                if not isinstance(index, (int, expr.Expr)):
+                    waiting.append(index)
+        elif isinstance(part, Select):
+            waiting += (part.otherwise, part.then, part.condition)
+        elif isinstance(part, Cast):
+            waiting.append(part.value)
+
+
+def loads_once(scalar: Scalar) -> Iterator[Load]:
+    """The same in the same order, each object once: there is much less to look at where parts are shared."""
+    seen: dict[int, Scalar] = {}
+    waiting = [scalar]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen[id(part)] = part
+        if isinstance(part, Apply):
+            waiting += reversed(part.arguments)
+        elif isinstance(part, Load):
+            yield part
+            for index in reversed(part.indices):
+                if not isinstance(index, (int, expr.Expr)):
+                    waiting.append(index)
+        elif isinstance(part, Select):
+            waiting += (part.otherwise, part.then, part.condition)
+        elif isinstance(part, Cast):
+            waiting.append(part.value)
 
 
 def distinct_loads(scalars: Iterable[Scalar]) -> list[Load]:
@@ -188,18 +214,17 @@ def distinct_loads(scalars: Iterable[Scalar]) -> list[Load]:
         if id(scalar) in seen:
             continue
         seen[id(scalar)] = scalar
-        match scalar:
-            case Load(_, indices):
-                found.append(scalar)
-                waiting += [index for index in indices if not isinstance(index, (int, expr.Expr))]
-            case Apply(_, arguments):
-                waiting += arguments
-            case Select(condition, then, otherwise):
-                waiting += (condition, then, otherwise)
-            case Cast(value):
-                waiting.append(value)
-            case Const() | Index():
-                pass
+        if isinstance(scalar, Apply):
+            waiting += scalar.arguments
+        elif isinstance(scalar, Load):
+            found.append(scalar)
+            for index in scalar.indices:
+                if not isinstance(index, (int, expr.Expr)):
+                    waiting.append(index)
+        elif isinstance(scalar, Select):
+            waiting += (scalar.condition, scalar.then, scalar.otherwise)
+        elif isinstance(scalar, Cast):
+            waiting.append(scalar.value)
     return found
 
 
@@ -209,26 +234,38 @@ as the expressions themselves."""
 
 
 def map_loads(scalar: Scalar, function: Callable[[Load], Scalar], done: Done | None = None) -> Scalar:
-    """The scalar with every load replaced, innermost first; expressions that share parts may share `done`."""
+    """The scalar with every load replaced, innermost first; expressions that share parts may share `done`.
+
+    What no load is replaced in stays the same object.
+    """
     done = {} if done is None else done
     found = done.get(id(scalar))
     if found is not None:
         return found
-    match scalar:
-        case Load(source, indices, dtype):
-            mapped = [i if isinstance(i, (int, expr.Expr)) else map_loads(i, function, done) for i in indices]
-            made = function(Load(source, tuple(mapped), dtype))
-        case Apply(op, arguments):
-            made = Apply(op, tuple([map_loads(argument, function, done) for argument in arguments]))
-        case Const() | Index():
-            return scalar
-        case Select(condition, then, otherwise):
-            parts = (map_loads(part, function, done) for part in (condition, then, otherwise))
-            made = Select(*parts)
-        case Cast(value, dtype, saturate):
-            made = Cast(map_loads(value, function, done), dtype, saturate)
+    if isinstance(scalar, Apply):
+        arguments = [map_loads(argument, function, done) for argument in scalar.arguments]
+        made = scalar if all(map(is_, arguments, scalar.arguments)) else Apply(scalar.op, tuple(arguments))
+    elif isinstance(scalar, Load):
+        made = function(_map_indices(scalar, function, done))
+    elif isinstance(scalar, (Const, Index)):
+        return scalar
+    elif isinstance(scalar, Select):
+        parts = [map_loads(part, function, done) for part in (scalar.condition, scalar.then, scalar.otherwise)]
+        made = Select(*parts)
+    else:
+        made = Cast(map_loads(scalar.value, function, done), scalar.dtype, scalar.saturate)
     done[id(scalar)] = made
     return made
+
+
+def _map_indices(load: Load, function: Callable[[Load], Scalar], done: Done) -> Load:
+    for index in load.indices:
+        if not isinstance(index, (int, expr.Expr)):
+            break
+    else:
+        return load
+    mapped = [i if isinstance(i, (int, expr.Expr)) else map_loads(i, function, done) for i in load.indices]
+    return Load(load.source, tuple(mapped), load.dtype)
 
 
 @dataclass(slots=True)
@@ -240,27 +277,32 @@ class Substituted:
 
 
 def substitute_scalar(scalar: Scalar, bindings: dict[Sym, Dim], done: Substituted | None = None) -> Scalar:
-    """The scalar with symbols of its indices replaced; expressions that share parts may share `done`."""
+    """The scalar with symbols of its indices replaced; expressions that share parts may share `done`.
+
+    What mentions none of them stays the same object.
+    """
     if not bindings:
         return scalar
     done = Substituted() if done is None else done
     found = done.scalars.get(id(scalar))
     if found is not None:
         return found
-    match scalar:
-        case Load(source, indices, dtype):
-            made: Scalar = Load(source, tuple([substitute_index(index, bindings, done) for index in indices]), dtype)
-        case Apply(op, arguments):
-            made = Apply(op, tuple([substitute_scalar(argument, bindings, done) for argument in arguments]))
-        case Const():
-            return scalar
-        case Index(value):
-            made = Index(expr.substitute(value, bindings))
-        case Select(condition, then, otherwise):
-            parts = (substitute_scalar(part, bindings, done) for part in (condition, then, otherwise))
-            made = Select(*parts)
-        case Cast(value, dtype, saturate):
-            made = Cast(substitute_scalar(value, bindings, done), dtype, saturate)
+    if isinstance(scalar, Apply):
+        arguments = [substitute_scalar(argument, bindings, done) for argument in scalar.arguments]
+        made = scalar if all(map(is_, arguments, scalar.arguments)) else Apply(scalar.op, tuple(arguments))
+    elif isinstance(scalar, Load):
+        indices = [substitute_index(index, bindings, done) for index in scalar.indices]
+        same = all(map(is_, indices, scalar.indices))
+        made = scalar if same else Load(scalar.source, tuple(indices), scalar.dtype)
+    elif isinstance(scalar, Const):
+        return scalar
+    elif isinstance(scalar, Index):
+        made = Index(expr.substitute(scalar.value, bindings))
+    elif isinstance(scalar, Select):
+        parts = [substitute_scalar(part, bindings, done) for part in (scalar.condition, scalar.then, scalar.otherwise)]
+        made = Select(*parts)
+    else:
+        made = Cast(substitute_scalar(scalar.value, bindings, done), scalar.dtype, scalar.saturate)
     done.scalars[id(scalar)] = made
     return made
 
@@ -327,23 +369,20 @@ def _collect_scalar_symbols(scalar: Scalar, used: set[Sym], seen: dict[int, Scal
         if id(part) in seen:
             continue
         seen[id(part)] = part
-        match part:
-            case Load(_, indices):
-                for index in indices:
-                    if isinstance(index, expr.Expr):
-                        used |= expr.symbols(index)
-                    elif not isinstance(index, int):
-                        waiting.append(index)
-            case Apply(_, arguments):
-                waiting += arguments
-            case Index(value):
-                used |= expr.symbols(value)
-            case Select(condition, then, otherwise):
-                waiting += (condition, then, otherwise)
-            case Cast(value):
-                waiting.append(value)
-            case Const():
-                pass
+        if isinstance(part, Apply):
+            waiting += part.arguments
+        elif isinstance(part, Load):
+            for index in part.indices:
+                if isinstance(index, expr.Expr):
+                    used |= expr.symbols(index)
+                elif not isinstance(index, int):
+                    waiting.append(index)
+        elif isinstance(part, Index):
+            used |= expr.symbols(part.value)
+        elif isinstance(part, Select):
+            waiting += (part.condition, part.then, part.otherwise)
+        elif isinstance(part, Cast):
+            waiting.append(part.value)
 
 
 def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: Substituted | None = None) -> Statement:

@@ -27,7 +27,7 @@ from foretell.loops.nodes import (
     Statement,
     Store,
     Substituted,
-    loads_in,
+    loads_once,
     loops_in,
     substitute_index,
 )
@@ -249,14 +249,16 @@ def _leaves(statement: Statement) -> Iterator[Statement]:
 
 
 def _loads(statement: Statement) -> Iterator[Load]:
+    """What a statement reads, each object once."""
     if isinstance(statement, (Store, Accumulate)):
         for scalar in (statement.value, *(i for i in statement.indices if not isinstance(i, (int, expr.Expr)))):
-            yield from loads_in(scalar)
+            yield from loads_once(scalar)
 
 
 def _loads_of(loop: For, buffers: Sequence[Buffer]) -> dict[Load, Load]:
     """The loads of a loop from some buffers, each once, and what they are as if by one and the same variable."""
-    loads = (load for inner in _statements(loop.body) for load in _loads(inner) if load.source in buffers)
+    known = frozenset(buffers)
+    loads = (load for inner in _statements(loop.body) for load in _loads(inner) if load.source in known)
     done = Substituted()
     return {load: _anywhere(load, loop.sym, done) for load in dict.fromkeys(loads)}
 

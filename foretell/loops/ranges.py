@@ -10,9 +10,10 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Axis, Buffer, Scalar
 from foretell.loops.cluster import Cluster
+from foretell.support.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Range:
     """Indices `start` .. `start + extent - 1` of a dimension; where it starts depends on the tile."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import is_
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
@@ -93,17 +94,14 @@ def _without_symbols(scalar: Scalar, symbols: frozenset[Sym]) -> Done:
     def visit(part: Scalar) -> bool:
         if id(part) not in seen:
             seen.add(id(part))
-            match part:
-                case Apply(_, arguments):
-                    inner = [visit(argument) for argument in arguments]
-                    is_fixed = all(inner)
-                case Select(condition, then, otherwise):
-                    inner = [visit(each) for each in (condition, then, otherwise)]
-                    is_fixed = all(inner)
-                case Cast(value):
-                    is_fixed = visit(value)
-                case _:
-                    is_fixed = scalar_symbols(part).isdisjoint(symbols)
+            if isinstance(part, Apply):
+                is_fixed = all([visit(argument) for argument in part.arguments])
+            elif isinstance(part, Select):
+                is_fixed = all([visit(each) for each in (part.condition, part.then, part.otherwise)])
+            elif isinstance(part, Cast):
+                is_fixed = visit(part.value)
+            else:
+                is_fixed = scalar_symbols(part).isdisjoint(symbols)
             if is_fixed:
                 found[id(part)] = part
         return id(part) in found
@@ -120,22 +118,22 @@ def _decided(scalar: Scalar, bindings: dict[Sym, Dim], done: Done, replaced: Sub
     found = done.get(id(scalar))
     if found is not None:
         return found
-    match scalar:
-        case Select(condition, then, otherwise):
-            asked = substitute_scalar(condition, bindings, replaced)
-            holds = _known(asked)
-            if holds is None:
-                made: Scalar = Select(asked, *(_decided(part, bindings, done, replaced) for part in (then, otherwise)))
-            else:
-                made = _decided(then if holds else otherwise, bindings, done, replaced)
-        case Apply(op, arguments):
-            decided = tuple([_decided(argument, bindings, done, replaced) for argument in arguments])
-            same = all(new is old for new, old in zip(decided, arguments, strict=True))
-            made = scalar if same else Apply(op, decided)
-        case Cast(value, dtype, saturate):
-            made = Cast(_decided(value, bindings, done, replaced), dtype, saturate)
-        case _:
-            made = substitute_scalar(scalar, bindings, replaced)
+    if isinstance(scalar, Apply):
+        decided = [_decided(argument, bindings, done, replaced) for argument in scalar.arguments]
+        made = scalar if all(map(is_, decided, scalar.arguments)) else Apply(scalar.op, tuple(decided))
+    elif isinstance(scalar, Select):
+        asked = substitute_scalar(scalar.condition, bindings, replaced)
+        holds = _known(asked)
+        if holds is None:
+            made = Select(
+                asked, *(_decided(part, bindings, done, replaced) for part in (scalar.then, scalar.otherwise))
+            )
+        else:
+            made = _decided(scalar.then if holds else scalar.otherwise, bindings, done, replaced)
+    elif isinstance(scalar, Cast):
+        made = Cast(_decided(scalar.value, bindings, done, replaced), scalar.dtype, scalar.saturate)
+    else:
+        made = substitute_scalar(scalar, bindings, replaced)
     done[id(scalar)] = made
     return made
 

@@ -197,17 +197,17 @@ def _keeps_cases(stage: TensorStage, cased: Mapping[Sym, Cases], reader: TensorS
     return reader.reduction is None and all(index in [axis.sym for axis in reader.axes] for index in indices)
 
 
-def body_cost(scalar: Scalar) -> float:
-    """What one evaluation costs, in additions; loads and moves are free."""
-    match scalar:
-        case Const() | Index() | Load():
-            return 0.0
-        case Cast(value):
-            return body_cost(value)
-        case Select(condition, then, otherwise):
-            return 1.0 + sum(map(body_cost, (condition, then, otherwise)))
-        case Apply(op, arguments):
-            return OPERATION_COSTS.get(op, 1.0) + sum(map(body_cost, arguments))
+def body_cost(scalar: Scalar, known: dict[int, float] | None = None) -> float:
+    """What one evaluation costs, in additions; loads and moves are free. `known` has parts, by identity."""
+    known = {} if known is None else known
+    if isinstance(scalar, Apply):
+        if id(scalar) not in known:
+            inside = sum([body_cost(argument, known) for argument in scalar.arguments])
+            known[id(scalar)] = OPERATION_COSTS.get(scalar.op, 1.0) + inside
+        return known[id(scalar)]
+    if isinstance(scalar, Select):
+        return 1.0 + sum([body_cost(part, known) for part in (scalar.condition, scalar.then, scalar.otherwise)])
+    return body_cost(scalar.value, known) if isinstance(scalar, Cast) else 0.0
 
 
 def cost_together(scalars: Iterable[Scalar]) -> float:

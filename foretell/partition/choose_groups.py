@@ -158,6 +158,8 @@ class _Program:
     alone: Sequence[GroupCost | None]
     """None where sizes are not known: such a cluster is never fused."""
     fingerprints: Sequence[Fingerprint | None]
+    keys: Sequence[object]
+    """Equal for clusters that do the same."""
     classes: tuple[frozenset[Buffer], ...]
     known: dict[object, _Grown] = field(default_factory=dict)
 
@@ -174,12 +176,12 @@ class _Program:
         classes = (made, visible, never_change)
         found: dict[object, GroupCost] = {}
         alone: list[GroupCost | None] = []
-        for cluster, each in zip(clusters, prints, strict=True):
-            key = None if each is None else run_key([each], classes)
+        keys = [None if each is None else run_key([each], classes) for each in prints]
+        for cluster, key in zip(clusters, keys, strict=True):
             if key is not None and key not in found:
                 found[key] = costs.alone(cluster, key)
             alone.append(None if key is None else found[key])
-        return cls(clusters, _Users.of(clusters, kept), costs, alone, prints, classes)
+        return cls(clusters, _Users.of(clusters, kept), costs, alone, prints, keys, classes)
 
     def grown(self, last: int) -> dict[tuple[int, int], _Tiled]:
         """Kernels that end with one cluster, each with one more before it, as long as that gains something."""
@@ -256,9 +258,7 @@ class _Program:
         """Tiles by themselves, or several in turn where the next finds what one has computed: what takes less."""
 
         def key(place: int) -> object:
-            each = self.fingerprints[last - place]
-            assert each is not None
-            return run_key([each], self.classes)
+            return self.keys[last - place]
 
         known: dict[int, NestCost] = {}
         alone = _Tiled(tile, 1, self.costs.fused(replace(tiling, steps=1), key, known))

@@ -24,6 +24,7 @@ from foretell.loops.restrict import Restricted
 from foretell.loops.stages import OPERATION_COSTS
 from foretell.search.schedule_contraction import best_terms
 from foretell.search.tiles import OVERLAP_LOSS
+from foretell.support.frozen import frozen
 from foretell.target.hardware_spec import HardwareSpec, with_cores
 
 MOVE_CYCLES = 0.75
@@ -33,7 +34,7 @@ TRANSPOSED = 4.0
 PAGE_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """What one run of a nest reads of a buffer, or writes to it."""
 
@@ -74,6 +75,10 @@ class NestCosts:
     constants: frozenset[str]
     _known: dict[object, _Known] = field(default_factory=dict)
     _moves: dict[object, list[_Moves]] = field(default_factory=dict)
+    _one_core: HardwareSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._one_core = with_cores(self.spec, 1)
 
     def of(
         self,
@@ -93,7 +98,10 @@ class NestCosts:
         known = self._known[key]
         near_bytes = sum(operand.size_bytes for operand in operands) if known.is_product else 0.0
         filled = [stage.buffer for stage in nest.whole.stages if stage.buffer in visible]
-        writes = tuple(replace(each, buffer=buffer) for each, buffer in zip(known.writes, filled, strict=True))
+        writes = tuple(
+            each if each.buffer is buffer else replace(each, buffer=buffer)
+            for each, buffer in zip(known.writes, filled, strict=True)
+        )
         return NestCost(known.compute, known.memory, known.waiting, near_bytes, operands, writes)
 
     def _of_products(
@@ -106,7 +114,7 @@ class NestCosts:
         return self._of_plan(plain, frozenset(b.name for b in plain.reads if b.name in self.constants))
 
     def _of_plan(self, nest: Kernel, constants: frozenset[str]) -> tuple[float, float, float] | None:
-        terms = best_terms(nest, with_cores(self.spec, 1), constants)
+        terms = best_terms(nest, self._one_core, constants)
         return None if terms is None else (float(terms.compute), float(terms.memory), float(terms.waiting))
 
     def _moving(self, nest: Restricted, key: object) -> float:

@@ -9,6 +9,7 @@ All plans of a nest are made together, as columns of numbers, because all are co
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -210,10 +211,13 @@ def block_row_bytes(problem: Problem, points: Counts) -> Amounts:
     return problem.operands.row_bytes * np.minimum(problem.points, points) / problem.points
 
 
+@cache
 def _divisors(number: int) -> Counts:
     """But the number itself."""
     smaller = np.arange(1, number)
-    return smaller[number % smaller == 0]
+    found = smaller[number % smaller == 0]
+    found.flags.writeable = False
+    return found
 
 
 def is_scattered(problem: Problem) -> bool:

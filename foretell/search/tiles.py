@@ -7,6 +7,7 @@ longer than both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import gcd, inf
 
 import numpy as np
@@ -66,10 +67,14 @@ def covered(
     tall: Counts, wide: Counts, rows: int | Counts, width: int, each: Callable[[Counts, Counts], Amounts | Counts]
 ) -> Amounts:
     """The sum of what each tile of the output has, by its rows and width: full tiles and tails."""
+    in_rows = ((rows // tall, tall), (rows % tall > 0, rows % tall))
+    in_lanes = ((width // wide, wide), (width % wide > 0, width % wide))
+    parts = list(product(in_rows, in_lanes))
+    all_rows = np.concatenate([row_part for (_, row_part), _ in parts])
+    found = each(all_rows, np.concatenate([lane_part for _, (_, lane_part) in parts]))
     total: Amounts = np.zeros(len(tall))
-    for count, row_part in ((rows // tall, tall), (rows % tall > 0, rows % tall)):
-        for times, lane_part in ((width // wide, wide), (width % wide > 0, width % wide)):
-            total = total + count * times * each(row_part, lane_part)
+    for number, ((count, _), (times, _)) in enumerate(parts):
+        total = total + count * times * found[..., number * len(tall) : (number + 1) * len(tall)]
     return total
 
 

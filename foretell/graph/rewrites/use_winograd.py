@@ -16,6 +16,8 @@ from foretell.ir.dtypes import F32
 
 Tile = tuple[int, ...]
 """Results of a tile along each spatial axis."""
+BLOCK_BYTES = 1 << 18
+"""Weights in float64 that are transformed at once: they stay in a cache from the first step to the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,14 @@ def weights_in_phases(weights: Array, strides: tuple[int, ...]) -> Array:
 
 def transformed_weights(weights: Array, tile: Tile) -> npt.NDArray[np.float32]:
     """[o, c, taps...] -> [a, 1..., c, o], where a goes through all places of a tile."""
-    moved = np.moveaxis(weights.astype(np.float64), (0, 1), (-1, -2))
-    for axis, (results, taps) in enumerate(zip(tile, weights.shape[2:], strict=True)):
-        matrix = np.array(minimal_filtering(results, taps).taps, np.float64)
-        moved = np.moveaxis(np.tensordot(matrix, moved, (1, axis)), 0, axis)
-    channels, outputs = moved.shape[-2:]
-    return moved.reshape(-1, *(1,) * len(tile), channels, outputs).astype(np.float32)
+    outputs, channels, *taps = weights.shape
+    matrices = [np.array(minimal_filtering(m, r).taps, np.float64) for m, r in zip(tile, taps, strict=True)]
+    places, ones = prod(map(len, matrices)), (1,) * len(tile)
+    result = np.empty((places, *ones, channels, outputs), np.float32)
+    step = max(1, BLOCK_BYTES // (places * outputs * np.dtype(np.float64).itemsize))
+    for first in range(0, channels, step):
+        moved = np.moveaxis(weights[:, first : first + step].astype(np.float64), (0, 1), (-1, -2))
+        for axis, matrix in enumerate(matrices):
+            moved = np.moveaxis(np.tensordot(matrix, moved, (1, axis)), 0, axis)
+        result[..., first : first + step, :] = moved.reshape(places, *ones, -1, outputs)
+    return result
