@@ -54,8 +54,8 @@ def compile(
     the model is compiled again, natively, for the values that it is called with.
 
     Schedules that `foretell tune` measured on this CPU with as many threads are used where they were clearly faster.
-    Convolutions may be computed by Winograd's minimal filtering, and products in pairs, if the error to expect,
-    relative to a layer's greatest result, is at most `winograd_error`; 0 forbids both.
+    Convolutions may be computed by Winograd's minimal filtering, and products in pairs or by quarters, if the error to
+    expect, relative to a layer's greatest result, is at most `winograd_error`; 0 forbids all of these.
     """
     _check_error(winograd_error)
     resolved = resolve_target(target)
