@@ -85,7 +85,7 @@ def _native_step(
         stages = choose_layouts(stages, kept, constants, lanes)
     stages = spread_rows(widen_buffers(stages, kept), kept)
     stages = split_by_value(split_at_conditions(stages))
-    stages = transpose_operands(stages, constants)
+    stages = transpose_operands(stages, constants, frozenset(value.name for value in graph.inputs))
     return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion)))
 
 

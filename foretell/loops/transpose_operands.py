@@ -1,15 +1,20 @@
-"""Operands of a sum of products that no axis of the output runs along: a copy makes one contiguous.
+"""Copies of operands of a sum of products: of one that no axis of the output runs along, and of the caller's.
 
 before: s[i, j] = sum[d] q[i, d] * k[j, d]
 after:  t[d, j] = k[j, d];  s[i, j] = sum[d] q[i, d] * t[d, j]
+
+Arrays of the caller begin anywhere in a line of the cache, numpy's as a rule 16 bytes behind its beginning: the slabs
+that tiles read of them touch up to twice as many lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from foretell.ir import expr
+from foretell.ir.expr import Sym
 from foretell.ir.tensor_expr import Axis, Buffer, Load, axis_over
 from foretell.loops.axes import access_stride, stands_alone, stride_along
 from foretell.loops.nodes import loads_in, map_loads
@@ -17,25 +22,34 @@ from foretell.loops.stages import TensorStage, is_sum_of_products
 
 LEAST_USES = 16
 """A copy pays if every element is used so often."""
+LEAST_ALIGNED_USES = 96
+"""One that only begins elsewhere, if every element is used so often,"""
+LEAST_LENGTH = 256
+"""and the sum has so many steps: a slab of two lines for each of fewer stays in the first cache."""
 
 
-def transpose_operands(stages: Sequence[TensorStage], constants: frozenset[str]) -> list[TensorStage]:
-    """Add copies where they let a sum of products run in vectors over its output.
+def transpose_operands(
+    stages: Sequence[TensorStage], constants: frozenset[str], inputs: frozenset[str] = frozenset()
+) -> list[TensorStage]:
+    """Add copies where they let a sum of products run in vectors over its output, or these begin at lines.
 
-    Declines when an axis of the output suits vectors already (constants are packed when code is made), when two
-    operands would have to be copied, or when elements are used too rarely.
+    Copies of `inputs` come first, in nobody's way. Declines when an axis of the output suits vectors already (constants
+    are packed when code is made) and the operand is no input, when two operands would have to be copied, when elements
+    are used too rarely, and for inputs if the sum is short.
     """
+    first: list[TensorStage] = []
     result: list[TensorStage] = []
     for number, stage in enumerate(stages):
-        load_and_axis = _try_operand(stage, constants) if is_sum_of_products(stage) else None
-        if load_and_axis is not None:
-            load, axis = load_and_axis
+        strided = _try_operand(stage, constants) if is_sum_of_products(stage) else None
+        found = strided or (_try_unaligned(stage, inputs) if is_sum_of_products(stage) else None)
+        if found is not None:
+            load, axis = found
             order = _order(load, axis)
             copy = _transposed(load, order, number)
-            result.append(copy)
+            (first if strided is None else result).append(copy)
             stage = _reading(stage, load, copy.buffer, order)
         result.append(stage)
-    return result
+    return [*first, *result]
 
 
 def _try_operand(stage: TensorStage, constants: frozenset[str]) -> tuple[Load, Axis] | None:
@@ -53,6 +67,36 @@ def _try_operand(stage: TensorStage, constants: frozenset[str]) -> tuple[Load, A
             if isinstance(elements, int) and isinstance(stage.points, int) and stands_alone(strided[0], axis.sym):
                 found += [(elements, strided[0], axis)] if stage.points >= LEAST_USES * elements else []
     return min(found, key=lambda each: each[0])[1:] if found else None
+
+
+def _try_unaligned(stage: TensorStage, inputs: frozenset[str]) -> tuple[Load, Axis] | None:
+    """The caller's operand that alone runs along the output, if a copy of it would serve many points."""
+    loads, points = list(dict.fromkeys(loads_in(stage.body))), stage.points
+    if not all(map(_is_plain, loads)) or not isinstance(points, int) or _length(stage) < LEAST_LENGTH:
+        return None
+    for axis in stage.axes:
+        along = [load for load in loads if _stride(load, axis) != 0]
+        if len(along) != 1 or access_stride(stage.buffer, stage.place, axis.sym) != 1:
+            continue
+        (load,) = along
+        source, symbols = load.source, set(load.indices)
+        if not isinstance(source, Buffer) or source.name not in inputs or _stride(load, axis) != 1:
+            continue
+        elements = source.type.elements
+        is_whole = all(isinstance(index, Sym) for index in load.indices) and len(symbols) == len(load.indices)
+        if is_whole and isinstance(elements, int) and points >= LEAST_ALIGNED_USES * elements:
+            return load, axis
+    return None
+
+
+def _length(stage: TensorStage) -> int:
+    """Steps of a sum; 0 if that is not known."""
+    return prod(axis.extent if isinstance(axis.extent, int) else 0 for axis in stage.reduction_axes)
+
+
+def _stride(load: Load, axis: Axis) -> int | None:
+    assert isinstance(load.source, Buffer)
+    return stride_along(load.source, load.indices, axis.sym)
 
 
 def _is_plain(load: Load) -> bool:

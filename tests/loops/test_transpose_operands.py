@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Graph
@@ -23,8 +24,8 @@ def scores(rows: int = 40, columns: int = 48, depth: int = 24) -> Graph:
     return sketch.graph(sketch.op("Einsum", q, k, equation="bid,bjd->bij"))
 
 
-def copied(graph: Graph, constants: frozenset[str] = frozenset()) -> list[str]:
-    stages = transpose_operands(flatten(graph.nodes, buffer_of), constants)
+def copied(graph: Graph, constants: frozenset[str] = frozenset(), inputs: frozenset[str] = frozenset()) -> list[str]:
+    stages = transpose_operands(flatten(graph.nodes, buffer_of), constants, inputs)
     return [str(stage) for stage in stages]
 
 
@@ -46,6 +47,34 @@ def test_declines_for_constants_which_are_packed() -> None:
 
 def test_declines_if_elements_are_used_rarely() -> None:
     assert len(copied(scores(rows=3))) == 1
+
+
+def product(rows: int, length: int) -> Graph:
+    sketch = Sketch()
+    scaled = sketch.op("Softmax", sketch.data(2, rows, length, name="a"), axis=2)
+    return sketch.graph(sketch.op("MatMul", scaled, sketch.data(2, length, 64, name="b")))
+
+
+def test_what_the_caller_passes_is_copied_first_if_a_long_sum_uses_it_often() -> None:
+    stages = copied(product(128, 512), inputs=frozenset("ab"))
+    assert stages[0].startswith("%b.by2.") and stages[0].endswith("= %b[t0.4, t1.4, t2.4]")
+    assert "%b[" not in stages[-1]
+
+
+@pytest.mark.parametrize(("rows", "length", "inputs"), [(128, 512, "a"), (128, 128, "ab"), (32, 512, "ab")])
+def test_declines_otherwise(rows: int, length: int, inputs: str) -> None:
+    graph = product(rows, length)
+    assert copied(graph, inputs=frozenset(inputs)) == copied(graph)
+
+
+def test_results_of_copied_inputs() -> None:
+    graph = product(128, 512)
+    feeds = random_feeds(graph)
+    (got,), (expected,) = (
+        link_program(graph, resolve_target("native")).run(feeds).values(),
+        evaluate(graph, feeds).values(),
+    )
+    assert_close(np.asarray(got), expected, F32, terms=512)
 
 
 def test_results() -> None:
