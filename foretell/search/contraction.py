@@ -178,13 +178,18 @@ def is_vector_axis(contraction: Contraction, loop: Loop, constants: frozenset[st
     return True
 
 
-def axis_cost(contraction: Contraction, loop: Loop, lanes: int) -> float:
-    """Per point of the output: lanes that stay empty, operands whose every element is on a line of its own, and
-    strided places around the sum."""
+def axis_cost(contraction: Contraction, loop: Loop, lanes: int, constants: frozenset[str]) -> float:
+    """Per point of the output: lanes that stay empty, operands whose every element is on a line of its own, unless they
+    are packed, and strided places around the sum."""
     filled = loop.extent / (-(-loop.extent // lanes) * lanes)
     strided = sum(stride_along(buffer, indices, loop.sym) not in (0, 1) for buffer, indices in contraction.around)
-    jumping = sum(_jumps(load, contraction) for load in contraction.loads if not uses(load, loop))
+    around = [load for load in contraction.loads if not uses(load, loop) and not _is_constant(load, constants)]
+    jumping = sum(_jumps(load, contraction) for load in around)
     return (contraction.reduced / lanes) * (1 / filled + JUMP_COST * jumping) + strided
+
+
+def _is_constant(load: Load, constants: frozenset[str]) -> bool:
+    return isinstance(load.source, Buffer) and load.source.name in constants
 
 
 def _jumps(load: Load, contraction: Contraction) -> bool:
@@ -335,7 +340,7 @@ def try_problem(contraction: Contraction, spec: HardwareSpec, constants: frozens
     candidates = [loop for loop in contraction.outer if is_vector_axis(contraction, loop, constants)]
     if not candidates:
         return None
-    vector = min(reversed(candidates), key=lambda loop: axis_cost(contraction, loop, lanes))
+    vector = min(reversed(candidates), key=lambda loop: axis_cost(contraction, loop, lanes, constants))
     rows = _row_axis(contraction, [loop for loop in contraction.outer if loop != vector], vector)
     others = tuple(loop for loop in contraction.outer if loop not in (vector, rows))
     batch = prod(loop.extent for loop in others if is_batch(contraction, loop))

