@@ -6,7 +6,7 @@ from math import sqrt
 
 from foretell.graph.ops.strassen import AMPLIFICATION, PRODUCTS
 from foretell.graph.rewrites.pair_products import Product
-from foretell.graph.rewrites.use_strassen import MOST_LEVELS, Halves
+from foretell.graph.rewrites.use_strassen import Halves
 from foretell.search.contraction import TileLoads
 from foretell.search.near_memory import cycles_from
 from foretell.search.tiles import PLAIN, covered, overlapped, tile_cycles, tile_shapes
@@ -26,8 +26,9 @@ PARTED = 3.0
 """What waiting for weights takes over that if they come in three parts; estimated from three layers on Zen 4."""
 CLEAR_GAIN = 0.85
 """Pairs must be predicted to take less than this fraction of the time."""
-CLEAR_SAVING = 0.95
-"""The same of quarters, whose products are like any others and well known."""
+CLEAR_SAVINGS = (0.96, 0.95)
+"""The same of quarters, whose products are like any others and well known: of halving once over not at all, and of
+halving twice over once. The weights grow each time, and compiling takes longer."""
 OPERAND_TRIPS, RESULT_TRIPS = 4.0, 1.5
 """What sums of quarters of x, and products of quarters, take for each time that they would pass between a core and the
 cache that holds them: tiles wait for the former, a line of each row at a time. Picked by products on Zen 3."""
@@ -59,11 +60,14 @@ def choose_levels(halves: Halves, spec: HardwareSpec, weights_bytes: int, error:
     """How often matrices should be halved to be multiplied by quarters, if that is exact enough; 0 for not at all."""
     if suits_pairs(halves_product(halves, 0), spec, weights_bytes, error):
         return 0
-    best, best_cycles = 0, CLEAR_SAVING * halved_cycles(halves, 0, spec, weights_bytes)
-    for levels in range(1, MOST_LEVELS + 1):
-        if halves.fits(levels) and halved_error(halves.length, levels) <= error:
-            cycles = halved_cycles(halves, levels, spec, weights_bytes)
-            best, best_cycles = (levels, cycles) if cycles < best_cycles else (best, best_cycles)
+    best, best_cycles = 0, halved_cycles(halves, 0, spec, weights_bytes)
+    for levels, saving in enumerate(CLEAR_SAVINGS, start=1):
+        if not halves.fits(levels) or halved_error(halves.length, levels) > error:
+            break
+        cycles = halved_cycles(halves, levels, spec, weights_bytes)
+        if cycles >= saving * best_cycles:
+            break
+        best, best_cycles = levels, cycles
     return best
 
 
