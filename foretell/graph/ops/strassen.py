@@ -45,7 +45,7 @@ RESULTS = _matrix((1, 0, 0, 1, -1, 0, 1), (0, 0, 1, 0, 1, 0, 0), (0, 1, 0, 1, 0,
 """Quarters are numbered by rows: upper left, upper right, lower left, lower right."""
 PRODUCTS = len(LEFT)
 AMPLIFICATION = 6.0**0.5
-"""By how much a level makes sums of products larger than results: seen for independent values, of quarters 0 and 3."""
+"""By how much a level makes what is added up larger than results, for independent values: quarters 0 and 3 add most."""
 
 
 def _quarters(levels: int) -> list[tuple[Places, int, int]]:

@@ -48,15 +48,15 @@ def pair_products(graph: Graph, choose: Choose) -> Graph:
     spreads to its whole row.
 
     declines when: w or b is not constant, something is not float32, sizes are not known, there are groups, padding is
-    negative, there are other taps, channels do not divide into parts of about a vector, or w is large and has other
-    readers.
+    negative, there are other taps, channels do not divide into parts of about a vector, w is large and has other
+    readers, or matrices are multiplied by quarters already: nothing is known of both errors together.
     """
     return rewrite(graph, partial(_paired, choose=choose))
 
 
 def _paired(node: Node, rewriter: Rewriter, choose: Choose) -> list[Value] | None:
-    tiles = rewriter.producer(node.inputs[0] if node.inputs else None, "WinogradInput")
-    product = try_product(node, tiles)
+    tiles = rewriter.producer(node.inputs[0] if node.inputs else None, "WinogradInput", "StrassenOperand")
+    product = None if tiles is not None and tiles.op == "StrassenOperand" else try_product(node, tiles)
     weights = rewriter.array(node.inputs[1]) if product is not None else None
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if product is None or weights is None or (bias is not None and rewriter.array(bias) is None):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from foretell.graph.evaluate import evaluate
 from foretell.graph.nodes import Array, Graph, Value
 from foretell.graph.rewrites.pair_products import Product, pair_products, try_product, weight_parts
+from foretell.graph.rewrites.use_strassen import use_strassen
 from foretell.ir.dtypes import F32, F64
 from foretell.ir.expr import Sym
 from foretell.link_program import link_program
@@ -232,3 +233,7 @@ def test_what_a_node_multiplies() -> None:
     assert try_product(product(7, 50, 33, 3).nodes[0]) == Product(3, 7, 50, 33)
     assert try_product(pointwise(37, 20, (7, 6), (2, 2)).nodes[0]) == Product(1, 24, 37, 20)
     assert try_product(windows(16, (9, 7), (3, 3), stride=2).nodes[0]) == Product(1, 24, 144, 19)
+
+
+def test_declines_for_products_of_quarters() -> None:
+    check_declines(paired, use_strassen(product(8, 48, 32), lambda halves: 1))
