@@ -1,4 +1,4 @@
-"""e^x and its relatives: expm1, sigmoid, tanh, sinh, cosh, erf.
+"""e^x and its relatives: expm1, sigmoid, tanh, sinh, cosh, erf, normal_cdf.
 
 One reduction serves them all: with n the integer nearest to x / c, the rest r = x - n c is small, e^r is a polynomial,
 and a power of two is an exponent field. c is split so that n times its upper part is exact (Cody and Waite, Software
@@ -21,6 +21,7 @@ from foretell.codegen.math_lanes import (
     at_most,
     clamp,
     copysign,
+    horner,
     mad,
     polynomial,
     select,
@@ -115,6 +116,20 @@ def erf(x: Lanes) -> Lanes:
         p, s = exp2_factors(exponent, c.EXP2[x.format])
         large = mad(-p, s, 1.0)
     return select(absolute(x) < 1.0, small, copysign(large, x))
+
+
+def normal_cdf(x: Lanes) -> Lanes:
+    """(1 + erf(x / sqrt 2)) / 2, as exact as a sum with 1/2 can be: where it is small, its error is not.
+
+    In float32 the other summand is x / 8 + x R(x^2), R a quotient of polynomials; x / 8 is exact, and what it takes
+    from R takes part of its rounding errors too. It ends in -1/2 and 1/2: the sum may be multiplied by large numbers.
+    """
+    if x.format not in c.NORMAL_CDF or x.instructions.avx512:
+        return mad(erf(math.sqrt(0.5) * x), 0.5, 0.5)
+    numerator, denominator = c.NORMAL_CDF[x.format]
+    x = clamp(x, -c.NORMAL_CDF_IS_1, c.NORMAL_CDF_IS_1)
+    z = x * x
+    return clamp(mad(x, horner(z, numerator) / horner(z, denominator), 0.125 * x), -0.5, 0.5) + 0.5
 
 
 def exp2_factors(x: Lanes, coefficients: Sequence[float]) -> tuple[Lanes, Lanes]:

@@ -5,7 +5,8 @@
 
 A result is at most 4 units in the last place from the true value, in float32 and in float64, over the whole range,
 denormal arguments and results included; `docs/vector-math.md` lists the errors measured. Infinities, NaN and signed
-zeros follow IEEE 754. A lane's result does not depend on how many lanes there are.
+zeros follow IEEE 754. `normal_cdf` has a bound on its absolute error instead. A lane's result does not depend on how
+many lanes there are.
 
 The code is straight: special cases are selects, and nothing is gathered from memory. Two things leave the line: angles
 too huge for the fast reduction, which read words of 2/pi out of line, and the loops of fmod and of integer powers.
@@ -35,6 +36,7 @@ _UNARY: Mapping[str, Callable[[Lanes], Lanes]] = MappingProxyType(
             math_exponential.sinh,
             math_exponential.cosh,
             math_exponential.erf,
+            math_exponential.normal_cdf,
             math_logarithm.log,
             math_logarithm.log1p,
             math_logarithm.asinh,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import erf, prod
+from math import erf, prod, sqrt
 from typing import Any
 
 import ml_dtypes
@@ -399,6 +399,10 @@ def _erf(value: Numbers) -> Numbers:
     return _vector_erf(value).astype(value.dtype)
 
 
+def _normal_cdf(value: Numbers) -> Numbers:
+    return (0.5 + 0.5 * _vector_erf(np.float64(sqrt(0.5)) * value)).astype(value.dtype)
+
+
 def _round(value: Numbers) -> Numbers:
     """To even. An integer stays as it is: numpy would take it through float64."""
     return np.rint(value) if value.dtype.kind == "f" else value
@@ -437,7 +441,8 @@ FUNCTIONS: dict[str, Callable[..., Numbers]] = {
     **{"sqrt": np.sqrt, "reciprocal": np.reciprocal, "exp": np.exp, "expm1": np.expm1, "log": np.log},
     **{"log1p": np.log1p, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos},
     **{"atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh},
-    **{"acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "sigmoid": _sigmoid, "not": _bitwise_not},
+    **{"acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "normal_cdf": _normal_cdf},
+    **{"sigmoid": _sigmoid, "not": _bitwise_not},
     **{"isnan": np.isnan, "isinf": np.isinf, "bits": _same_bits},
 }
 """What each primitive of tensor expressions does to arrays of its compute type."""

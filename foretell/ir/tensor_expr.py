@@ -207,7 +207,7 @@ BITWISE = frozenset({"and", "or", "xor", "shl", "shr"})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 UNARY = frozenset(
     "neg abs sign floor ceil round sqrt reciprocal exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh"
-    " asinh acosh atanh erf sigmoid not isnan isinf bits".split()
+    " asinh acosh atanh erf normal_cdf sigmoid not isnan isinf bits".split()
 )
 """One argument. round goes to even; `not` is bitwise on integers; `bits` reads a float as an integer, or back."""
 PRIMITIVES = ARITHMETIC | BITWISE | COMPARISONS | UNARY

@@ -40,7 +40,7 @@ MOST_SHARED = 1000.0
 times: expressions must not grow forever. Without cases, stages share loops anyway."""
 OPERATION_COSTS = {
     **dict.fromkeys(("exp", "expm1"), 11.0),
-    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sigmoid", "fmod", "mod"), 19.0),
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sigmoid", "normal_cdf", "fmod", "mod"), 19.0),
     **dict.fromkeys(("tanh", "erf", "sinh", "cosh"), 25.0),
     **dict.fromkeys(("log", "log1p", "asinh", "acosh", "atanh", "pow"), 35.0),
     **dict.fromkeys(("div", "sqrt", "reciprocal"), 9.0),

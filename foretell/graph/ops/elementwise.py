@@ -112,16 +112,14 @@ def _relu(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
 
 
 def _gelu(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
-    """0.5 x (1 + erf(x / sqrt 2)), or its tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    """x times the normal distribution's, or its tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
     (x,) = loads
-    half, one = constant_like(0.5, x), constant_like(1, x)
-    if attrs.get("approximate") == "tanh":
-        cube = Apply("mul", (Apply("mul", (x, x)), x))
-        inner = Apply("add", (x, Apply("mul", (constant_like(0.044715, x), cube))))
-        gate = Apply("tanh", (Apply("mul", (constant_like(sqrt(2 / pi), x), inner)),))
-    else:
-        gate = Apply("erf", (Apply("mul", (x, constant_like(sqrt(0.5), x))),))
-    return Apply("mul", (Apply("mul", (half, x)), Apply("add", (one, gate))))
+    if attrs.get("approximate") != "tanh":
+        return Apply("mul", (x, Apply("normal_cdf", (x,))))
+    cube = Apply("mul", (Apply("mul", (x, x)), x))
+    inner = Apply("add", (x, Apply("mul", (constant_like(0.044715, x), cube))))
+    gate = Apply("tanh", (Apply("mul", (constant_like(sqrt(2 / pi), x), inner)),))
+    return Apply("mul", (Apply("mul", (constant_like(0.5, x), x)), Apply("add", (constant_like(1, x), gate))))
 
 
 def _silu(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:

@@ -18,7 +18,7 @@ MAX_WORK = 1 << 30
 """The same for one model: some seconds."""
 MAX_BOX_POINTS = 1 << 24
 """Points that the evaluator looks at together, and so holds in memory."""
-SLOW_OPERATIONS = {"erf": 64}
+SLOW_OPERATIONS = {"erf": 64, "normal_cdf": 64}
 """Operations for which the evaluator has no vector code count as many."""
 CHEAP_BYTES = 64 << 10
 """Tensors above this size that an operator makes from almost nothing are left to it."""
