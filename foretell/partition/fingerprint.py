@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from foretell.ir.tensor_expr import Axis, Buffer
-from foretell.loops.canonical import canonical
+from foretell.ir import expr
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Const, Index, Load, Scalar, Select
 from foretell.loops.cluster import Cluster
-from foretell.loops.nodes import Block, For, Kernel, Statement, Store
-from foretell.loops.stages import TensorStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +20,68 @@ class Fingerprint:
 
 
 def fingerprint(cluster: Cluster) -> Fingerprint:
+    """Equal texts for clusters that differ in nothing but what buffers and axes are called.
+
+    y[i.7] = max(a[i.7] + b[i.7], a[i.7])   ->   %0=b0[s0], %1=b1[s0], %2=add(%0, %1), %3=max(%2, %0), b2[s0]=%3
+    """
     reads = dict.fromkeys(load.source for load in cluster.loads if isinstance(load.source, Buffer))
     buffers = tuple(dict.fromkeys((*reads, *(stage.buffer for stage in cluster.stages))))
-    alike = groupby(cluster.unified.stages, key=lambda stage: (*stage.axes, *stage.reduction_axes))
-    nest = Kernel("k", buffers, (), Block(tuple(_loops(axes, stages) for axes, stages in alike)))
-    reductions = ",".join(f"{stage.reduction}{len(stage.reduction_axes)}" for stage in cluster.stages)
-    return Fingerprint(f"{cluster.depth} {reductions} {canonical(nest)}", buffers)
+    written = _Written({buffer: f"b{number}" for number, buffer in enumerate(buffers)})
+    lines = [f"{cluster.depth}", *(f"{name}: {buffer.type} {buffer.scope}" for buffer, name in written.buffers.items())]
+    for stage in cluster.unified.stages:
+        outer, inner = (", ".join(map(written.axis, axes)) for axes in (stage.axes, stage.reduction_axes))
+        place = ", ".join(map(written.index, stage.place))
+        value = written.scalar(stage.body)
+        lines.append(f"[{outer}] {written.buffers[stage.buffer]}[{place}]={stage.reduction}[{inner}] {value}")
+    return Fingerprint("\n".join((*lines, *written.parts)), buffers)
 
 
-def _loops(axes: Sequence[Axis], stages: Iterable[TensorStage]) -> Statement:
-    body: Statement = Block(tuple(Store(stage.buffer, stage.place, stage.body) for stage in stages))
-    for axis in reversed(axes):
-        body = For(axis.sym, axis.extent, "serial", body)
-    return body
+@dataclass(slots=True)
+class _Written:
+    """Expressions as text, each distinct part once: what shares parts may be long when it is written out."""
+
+    buffers: dict[Buffer, str]
+    symbols: dict[Sym, Dim] = field(default_factory=dict[Sym, Dim])
+    parts: dict[str, str] = field(default_factory=dict[str, str])
+    """What is written of each part, and its name."""
+    _names: dict[int, str] = field(default_factory=dict[int, str])
+    """Those of objects, by identity."""
+    _indices: dict[Dim, str] = field(default_factory=dict[Dim, str])
+
+    def axis(self, axis: Axis) -> str:
+        fresh = self.symbols.setdefault(axis.sym, replace(axis.sym, name=f"s{len(self.symbols)}"))
+        return f"{fresh}<{axis.extent}"
+
+    def index(self, index: Dim | Scalar) -> str:
+        if not isinstance(index, (int, expr.Expr)):
+            return self.scalar(index)
+        found = self._indices.get(index)
+        if found is None:
+            found = self._indices[index] = str(expr.substitute(index, self.symbols))
+        return found
+
+    def scalar(self, scalar: Scalar) -> str:
+        found = self._names.get(id(scalar))
+        if found is None:
+            text = self._text(scalar)
+            found = self._names[id(scalar)] = self.parts.setdefault(text, f"%{len(self.parts)}")
+        return found
+
+    def _text(self, scalar: Scalar) -> str:
+        if isinstance(scalar, Apply):
+            return f"{scalar.op}({', '.join([self.scalar(argument) for argument in scalar.arguments])})"
+        if isinstance(scalar, Load):
+            assert isinstance(scalar.source, Buffer)
+            return f"{self.buffers[scalar.source]}[{', '.join([self.index(index) for index in scalar.indices])}]"
+        if isinstance(scalar, Const):
+            return str(scalar)
+        if isinstance(scalar, Index):
+            return f"index({self.index(scalar.value)})"
+        if isinstance(scalar, Select):
+            parts = (scalar.condition, scalar.then, scalar.otherwise)
+            return f"select({', '.join([self.scalar(part) for part in parts])})"
+        assert isinstance(scalar, Cast)
+        return f"{scalar.dtype}({self.scalar(scalar.value)}, {scalar.saturate})"
 
 
 def run_key(fingerprints: Sequence[Fingerprint], classes: Sequence[frozenset[Buffer]]) -> object:
