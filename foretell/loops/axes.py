@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
@@ -21,8 +22,10 @@ def collapse(
     before: for i < 3: for j < 4: y[i, j] = x[i, j]      after: for m < 12: y[m] = x[m]
     """
     bindings: dict[Sym, Dim] = {}
-    loads, as_values = list(moving_alike(bodies)), index_symbols(bodies)
-    places = list(dict.fromkeys((buffer, tuple(map(expr.without_constant, place))) for buffer, place in stores))
+    as_values = index_symbols(bodies)
+    loads = [(load.source, load.indices) for load in moving_alike(bodies)]
+    places = dict.fromkeys((buffer, tuple(map(expr.without_constant, place))) for buffer, place in stores)
+    accesses = [_Access(buffer, indices) for buffer, indices in (*loads, *places) if isinstance(buffer, Buffer)]
     current = list(axes)
     position = len(current) - 2
     while position >= 0:
@@ -30,9 +33,12 @@ def collapse(
         if any(axis.extent == 0 for axis in pair):
             break
         joined, step = join_axes(pair)
-        if _stays_linear(joined.sym, step, places, as_values, loads, bindings):
-            bindings = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
+        combined = {sym: expr.substitute(value, step) for sym, value in bindings.items()} | step
+        if as_values.isdisjoint(combined) and all(each.stays_linear(pair, joined.sym, combined) for each in accesses):
+            bindings = combined
             current[position : position + 2] = [joined]
+            for access in accesses:
+                access.join(pair, joined.sym)
         position -= 1
     return tuple(current), bindings
 
@@ -58,34 +64,35 @@ def join_axes(axes: tuple[Axis, ...]) -> tuple[Axis, dict[Sym, Dim]]:
     return Axis(sym, extent), bindings
 
 
-def _stays_linear(
-    sym: Sym,
-    step: dict[Sym, Dim],
-    stores: Sequence[Access],
-    as_values: frozenset[Sym],
-    loads: Sequence[Load],
-    bindings: dict[Sym, Dim],
-) -> bool:
-    combined = {old: expr.substitute(value, step) for old, value in bindings.items()} | step
-    if any(old in as_values for old in combined):
-        return False
-    if not all(_is_linear_access(load, combined, sym) for load in loads):
-        return False
-    return all(_is_linear(offset(b.shape, tuple(expr.substitute(i, combined) for i in p)), sym) for b, p in stores)
+@dataclass(slots=True)
+class _Access:
+    """A place that is read or written, as axes are joined one after the other."""
 
+    buffer: Buffer
+    indices: tuple[Dim | Scalar, ...]
+    strides: dict[Sym, int | None] = field(default_factory=dict[Sym, "int | None"])
+    """How far it moves along an axis; None if that is not one number."""
 
-def _is_linear_access(load: Load, bindings: dict[Sym, Dim], sym: Sym) -> bool:
-    assert isinstance(load.source, Buffer)
-    indices: list[Dim] = []
-    for index in load.indices:
-        if not isinstance(index, (int, expr.Expr)):
-            return False
-        indices.append(expr.substitute(index, bindings))
-    return _is_linear(offset(load.source.shape, tuple(indices)), sym)
+    def stays_linear(self, pair: tuple[Axis, Axis], joined: Sym, bindings: dict[Sym, Dim]) -> bool:
+        """Whether it moves by one number along two axes that are joined; `bindings` has all that were joined so far."""
+        (outer, inner), (count, length) = (self._stride(axis.sym) for axis in pair), (axis.extent for axis in pair)
+        if outer is not None and inner is not None:
+            return length == 1 or (count == 1 and isinstance(length, int)) or outer == inner * length
+        moved: list[Dim] = []
+        for index in self.indices:
+            if not isinstance(index, (int, expr.Expr)):
+                return False
+            moved.append(expr.substitute(index, bindings))
+        return expr.try_linear(offset(self.buffer.shape, tuple(moved)), frozenset({joined})) is not None
 
+    def join(self, pair: tuple[Axis, Axis], joined: Sym) -> None:
+        outer, inner = (self._stride(axis.sym) for axis in pair)
+        self.strides[joined] = outer if pair[1].extent == 1 else inner
 
-def _is_linear(value: Dim, sym: Sym) -> bool:
-    return expr.try_linear(value, frozenset({sym})) is not None
+    def _stride(self, sym: Sym) -> int | None:
+        if sym not in self.strides:
+            self.strides[sym] = stride_along(self.buffer, self.indices, sym)
+        return self.strides[sym]
 
 
 def index_symbols(bodies: Sequence[Scalar]) -> frozenset[Sym]:
