@@ -72,21 +72,15 @@ def lower_program(
         target.spec.vector_bytes // 4,
         schedule,
         None if Part.FUSION in without else fusion,
+        partial(finish_kernel, spec=target.spec),
         permute=Part.LAYOUTS not in without,
     )
     nests = tuple((nest, each.counts[name]) for each in (schedule, inside) for name, nest in each.nests.items())
-    finished = [_finished(step, target) for step in steps]
-    return Lowered(finished, schedule.packed, nests, tuple(chooser.decisions), chooser.drafts)
+    return Lowered(steps, schedule.packed, nests, tuple(chooser.decisions), chooser.drafts)
 
 
 def _declined(_: Kernel) -> None:
     """No schedule for any nest."""
-
-
-def _finished(step: NativeStep | NodeStep, target: Target) -> NativeStep | NodeStep:
-    if isinstance(step, NodeStep):
-        return step
-    return NativeStep(tuple(finish_kernel(kernel, target.spec) for kernel in step.kernels))
 
 
 @collect_later()

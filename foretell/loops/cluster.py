@@ -11,6 +11,7 @@ from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Buffer, Load, Scalar
 from foretell.loops.axes import stride_along
+from foretell.loops.fingerprint import Fingerprint, fingerprint
 from foretell.loops.nodes import distinct_loads, scalar_symbols, substitute_scalar
 from foretell.loops.stages import TensorStage, is_sum_of_products
 
@@ -100,6 +101,11 @@ class Cluster:
     def has_rows(self) -> bool:
         """Whether a stage has axes of its own, inside those that all share."""
         return any(len(stage.axes) > self.depth for stage in self.stages)
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What it does, whatever its buffers and axes are called."""
+        return fingerprint(self.unified.stages, self.depth, self.loads)
 
     @cached_property
     def unified(self) -> Cluster:

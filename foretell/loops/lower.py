@@ -10,7 +10,7 @@ lives in registers or on the stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from foretell.ir import expr
@@ -18,7 +18,8 @@ from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import REDUCTION_OPERATIONS, Apply, Axis, Buffer, Index, Load, Scalar
 from foretell.loops.axes import access_stride, collapse, join_axes, stride_along, vector_axis
 from foretell.loops.cluster import Cluster, cluster_stages
-from foretell.loops.fuse import Fused
+from foretell.loops.fingerprint import run_key
+from foretell.loops.fuse import Fused, is_static
 from foretell.loops.interleave import interleaved
 from foretell.loops.join_nests import join_nests
 from foretell.loops.nodes import (
@@ -37,7 +38,7 @@ from foretell.loops.nodes import (
     substitute_scalar,
     substitute_statement,
 )
-from foretell.loops.plain_nests import flattened, with_own_buffers, without_single_iterations
+from foretell.loops.plain_nests import flattened, map_accesses, with_own_buffers, without_single_iterations
 from foretell.loops.several_rows import several_rows
 from foretell.loops.split_chains import is_chain, split_chain
 from foretell.loops.stages import TensorStage, body_cost, is_sum_of_products
@@ -64,6 +65,10 @@ Scheduler: TypeAlias = Callable[[Kernel], Kernel | None]
 """Makes a plain nest fast, or declines."""
 
 
+Finish: TypeAlias = Callable[[Kernel], Kernel]
+"""The last passes over a kernel; they do not look at names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """Which clusters become one kernel, given the buffers that others read; and how nests run inside its tiles."""
@@ -78,20 +83,28 @@ def lower(
     lanes: int,
     schedule: Scheduler | None = None,
     fusion: Fusion | None = None,
+    finish: Finish = lambda kernel: kernel,
 ) -> list[Kernel]:
     """Kernels for inlined stages; `kept` buffers are read by others, `lanes` is the vector width in float32.
 
     Sums of products are given to `schedule` as plain nests; what it declines gets the same loops as everything else.
-    `fusion` decides which nests are fused, tile by tile; without it, none are.
+    `fusion` decides which nests are fused, tile by tile; without it, none are. Each kernel is given to `finish`.
     """
     in_parts = frozenset(stage.buffer for stage in stages if not stage.is_whole)
     clusters = cluster_stages([stage for stage in stages if not _is_empty(stage)], kept | in_parts)
     visible = kept | in_parts | read_across(clusters)
     empty = [Kernel(stage.buffer.name, (), (stage.buffer,), Block(())) for stage in stages if _is_empty(stage)]
+    alone = _Alone(visible, lanes, schedule, finish)
     if fusion is None:
-        return [*empty, *(_nest(cluster, visible, lanes, schedule) for cluster in clusters)]
+        return [*empty, *map(alone, clusters)]
     groups = fusion.groups(clusters, kept)
-    return [*empty, *(_kernel_of(group, visible, lanes, schedule, fusion) for group in groups)]
+    return [
+        *empty,
+        *(
+            alone(each) if isinstance(each, Cluster) else finish(_fused(each, visible, lanes, fusion))
+            for each in groups
+        ),
+    ]
 
 
 def read_across(clusters: Sequence[Cluster]) -> frozenset[Buffer]:
@@ -106,11 +119,35 @@ def read_across(clusters: Sequence[Cluster]) -> frozenset[Buffer]:
     )
 
 
-def _kernel_of(
-    group: Cluster | Fused, visible: frozenset[Buffer], lanes: int, schedule: Scheduler | None, fusion: Fusion
-) -> Kernel:
-    if isinstance(group, Cluster):
-        return _nest(group, visible, lanes, schedule)
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """Kernels of clusters by themselves: blocks of a network repeat, and what is not scheduled is lowered once."""
+
+    visible: frozenset[Buffer]
+    lanes: int
+    schedule: Scheduler | None
+    finish: Finish
+    known: dict[object, tuple[Kernel, tuple[Buffer, ...]]] = field(default_factory=dict)
+    """By what they do: the first kernel that does it, and to which buffers."""
+
+    def __call__(self, cluster: Cluster) -> Kernel:
+        if not is_static(cluster) or (not cluster.has_rows and any(s.reduction == "sum" for s in cluster.stages)):
+            return self._lowered(cluster)
+        key, buffers = run_key([cluster.fingerprint], (self.visible,)), cluster.fingerprint.buffers
+        if key not in self.known:
+            self.known[key] = self._lowered(cluster), buffers
+            return self.known[key][0]
+        kernel, others = self.known[key]
+        own = dict(zip(others, buffers, strict=True))
+        body = map_accesses(kernel.body, lambda buffer, indices: (own.get(buffer, buffer), indices), {})
+        reads, writes = (tuple(own[buffer] for buffer in some) for some in (kernel.reads, kernel.writes))
+        return Kernel(cluster.stages[-1].buffer.name, reads, writes, body, cluster.stages[-1].location)
+
+    def _lowered(self, cluster: Cluster) -> Kernel:
+        return self.finish(_nest(cluster, self.visible, self.lanes, self.schedule))
+
+
+def _fused(group: Fused, visible: frozenset[Buffer], lanes: int, fusion: Fusion) -> Kernel:
     visible = visible | set(group.between)
     nests = [_nest(member.cluster, visible, lanes, fusion.schedule) for member in group.members]
     return join_nests(group, nests)

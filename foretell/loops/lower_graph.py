@@ -9,7 +9,7 @@ from math import isnan
 from foretell.graph.nodes import Graph, Node, Value
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.choose_layouts import choose_layouts
-from foretell.loops.lower import Fusion, Scheduler, lower
+from foretell.loops.lower import Finish, Fusion, Scheduler, lower
 from foretell.loops.nodes import Kernel
 from foretell.loops.split_by_value import split_by_value
 from foretell.loops.spread_rows import spread_rows
@@ -38,13 +38,14 @@ def lower_graph(
     lanes: int,
     schedule: Scheduler | None = None,
     fusion: Fusion | None = None,
+    finish: Finish = lambda kernel: kernel,
     *,
     permute: bool = True,
 ) -> list[NativeStep | NodeStep]:
     """The steps that compute a graph's outputs, in order.
 
-    `schedule` is asked about sums of products, `fusion` about what is fused; unless they may be permuted, buffers have
-    the order of dimensions that the graph gives them.
+    `schedule` is asked about sums of products, `fusion` about what is fused, and `finish` has the last word on a
+    kernel; unless they may be permuted, buffers have the order of dimensions that the graph gives them.
     """
     steps: list[NativeStep | NodeStep] = []
     run: list[Node] = []
@@ -53,11 +54,11 @@ def lower_graph(
             run.append(node)
             continue
         if run:
-            steps.append(_native_step(run, graph, lanes, schedule, fusion, permute))
+            steps.append(_native_step(run, graph, lanes, schedule, fusion, finish, permute))
             run = []
         steps.append(NodeStep(node))
     if run:
-        steps.append(_native_step(run, graph, lanes, schedule, fusion, permute))
+        steps.append(_native_step(run, graph, lanes, schedule, fusion, finish, permute))
     return steps
 
 
@@ -71,6 +72,7 @@ def _native_step(
     lanes: int,
     schedule: Scheduler | None,
     fusion: Fusion | None,
+    finish: Finish,
     permute: bool,
 ) -> NativeStep:
     inside = {value for node in nodes for value in node.outputs}
@@ -86,7 +88,7 @@ def _native_step(
     stages = spread_rows(widen_buffers(stages, kept), kept)
     stages = split_by_value(split_at_conditions(stages))
     stages = transpose_operands(stages, constants, frozenset(value.name for value in graph.inputs))
-    return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion)))
+    return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion, finish)))
 
 
 def _numbers(graph: Graph) -> dict[str, float]:

@@ -13,6 +13,7 @@ from foretell.loops.nodes import (
     Accumulate,
     Allocate,
     Block,
+    Done,
     Fetch,
     For,
     Guard,
@@ -122,8 +123,13 @@ def accesses_of(statement: Statement) -> Iterator[tuple[Buffer, Indices]]:
             yield buffer, indices
 
 
-def map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple[Buffer, Indices]]) -> Statement:
-    """The statement with the place of every load and store changed; accumulators stay."""
+def map_accesses(
+    statement: Statement, moved: Callable[[Buffer, Indices], tuple[Buffer, Indices]], done: Done | None = None
+) -> Statement:
+    """The statement with the place of every load and store changed; accumulators stay.
+
+    With `done`, what statements share is one object afterwards too.
+    """
 
     def load(old: Load) -> Scalar:
         assert isinstance(old.source, Buffer)
@@ -132,14 +138,14 @@ def map_accesses(statement: Statement, moved: Callable[[Buffer, Indices], tuple[
 
     match statement:
         case Block(statements):
-            return Block(tuple(map_accesses(inner, moved) for inner in statements))
+            return Block(tuple(map_accesses(inner, moved, done) for inner in statements))
         case For(_, _, _, body) | Guard(_, body) | Allocate(_, body):
-            return replace(statement, body=map_accesses(body, moved))
+            return replace(statement, body=map_accesses(body, moved, done))
         case Store(buffer, indices, value):
             buffer, indices = moved(buffer, indices)
-            return Store(buffer, indices, map_loads(value, load))
+            return Store(buffer, indices, map_loads(value, load, done))
         case Accumulate(buffer, indices, reduction, value):
-            return Accumulate(buffer, indices, reduction, map_loads(value, load))
+            return Accumulate(buffer, indices, reduction, map_loads(value, load, done))
         case Fetch(buffer, indices, to_write):
             buffer, indices = moved(buffer, indices)
             return Fetch(buffer, tuple(i for i in indices if isinstance(i, (int, expr.Expr))), to_write)

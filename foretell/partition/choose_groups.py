@@ -17,10 +17,10 @@ from math import prod
 from foretell.ir.expr import Dim
 from foretell.ir.tensor_expr import Buffer
 from foretell.loops.cluster import Cluster
+from foretell.loops.fingerprint import Fingerprint, run_key
 from foretell.loops.fuse import Fused, Tiling, is_static, try_fuse, try_tiling
 from foretell.loops.lower import read_across
 from foretell.loops.nodes import scalar_symbols
-from foretell.partition.fingerprint import Fingerprint, fingerprint, run_key
 from foretell.partition.group_cost import GroupCost, GroupCosts
 from foretell.partition.nest_cost import NestCost, NestCosts
 from foretell.search.near_memory import second_cache_bytes
@@ -171,7 +171,7 @@ class _Program:
         in_parts = frozenset(stage.buffer for c in clusters for stage in c.stages if not stage.is_whole)
         visible = kept | in_parts | read_across(clusters)
         costs = GroupCosts(NestCosts(spec, constants), made, visible)
-        prints = [fingerprint(cluster) if is_static(cluster) else None for cluster in clusters]
+        prints = [cluster.fingerprint if is_static(cluster) else None for cluster in clusters]
         never_change = frozenset(b for each in prints if each for b in each.buffers if b.name in constants)
         classes = (made, visible, never_change)
         found: dict[object, GroupCost] = {}

@@ -144,7 +144,7 @@ def _blocks_around(problem: Problem, tiles: Plans) -> Plans:
     """Blocks of the last other loop; tiles of vectors with a tail go only through all of it, or one iteration."""
     extent = problem.others[-1].extent
     has_tail = problem.vector.extent % tiles.width > 0
-    sizes = np.union1d(_divisors(extent), [1])
+    sizes = _divisors(max(2, extent))  # 1 is among them even where it is all there is.
     number, block = _pairs(sizes, np.where(has_tail[:, None], sizes == 1, sizes < extent))
     return replace(tiles.take(number), block=block)
 

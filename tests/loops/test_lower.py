@@ -9,6 +9,7 @@ import pytest
 from foretell.graph.nodes import Graph
 from foretell.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I64, U8
 from foretell.ir.expr import Sym
+from foretell.loops.canonical import canonical
 from foretell.loops.cluster import STACK_BYTES
 from foretell.loops.nodes import Allocate, Block, For, Guard, Statement, identity
 from foretell.loops.verify import verify
@@ -297,3 +298,13 @@ def test_short_rows_are_transposed_together_with_those_around_them() -> None:
     graph = sketch.graph(conv(sketch, sketch.data(1, 16, 7, 7), 16, 3, stride=2, pad=1))
     first, *_ = check_kernels(graph, random_feeds(graph), lanes=8)
     assert [loop.extent for loop in loops_of(first.body) if loop.kind == "unroll"] == [8, 8]
+
+
+def test_what_does_the_same_is_lowered_alike_between_its_own_buffers() -> None:
+    sketch = Sketch()
+    sizes = {"a": 20, "b": 30, "c": 20}
+    graph = sketch.graph(*[sketch.op("Softmax", sketch.data(n, 37, name=name), axis=1) for name, n in sizes.items()])
+    kernels = check_kernels(graph, random_feeds(graph), lanes=8)
+    assert [buffer.name for kernel in kernels for buffer in kernel.reads] == ["a", "b", "c"]
+    first, longer, again = (str(canonical(kernel)) for kernel in kernels)
+    assert first == again != longer

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Sym
 from foretell.ir.tensor_expr import Apply, Axis, Buffer, Cast, Const, Index, Load, Scalar, Select
-from foretell.loops.cluster import Cluster
+from foretell.loops.stages import TensorStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +19,16 @@ class Fingerprint:
     buffers: tuple[Buffer, ...]
 
 
-def fingerprint(cluster: Cluster) -> Fingerprint:
-    """Equal texts for clusters that differ in nothing but what buffers and axes are called.
+def fingerprint(stages: Sequence[TensorStage], depth: int, loads: Sequence[Load]) -> Fingerprint:
+    """Equal texts for stages, sharing so many axes, that differ in nothing but what buffers and axes are called.
 
     y[i.7] = max(a[i.7] + b[i.7], a[i.7])   ->   %0=b0[s0], %1=b1[s0], %2=add(%0, %1), %3=max(%2, %0), b2[s0]=%3
     """
-    reads = dict.fromkeys(load.source for load in cluster.loads if isinstance(load.source, Buffer))
-    buffers = tuple(dict.fromkeys((*reads, *(stage.buffer for stage in cluster.stages))))
+    reads = (load.source for load in loads if isinstance(load.source, Buffer))
+    buffers = tuple(dict.fromkeys((*reads, *(stage.buffer for stage in stages))))
     written = _Written({buffer: f"b{number}" for number, buffer in enumerate(buffers)})
-    lines = [f"{cluster.depth}", *(f"{name}: {buffer.type} {buffer.scope}" for buffer, name in written.buffers.items())]
-    for stage in cluster.unified.stages:
+    lines = [f"{depth}", *(f"{name}: {buffer.type} {buffer.scope}" for buffer, name in written.buffers.items())]
+    for stage in stages:
         outer, inner = (", ".join(map(written.axis, axes)) for axes in (stage.axes, stage.reduction_axes))
         place = ", ".join(map(written.index, stage.place))
         value = written.scalar(stage.body)
