@@ -233,8 +233,12 @@ class Poly(Compound):
 
 def without_constant(value: Dim) -> Dim:
     """The expression less its constant term."""
-    constant = next((factor for monomial, factor in terms_of(value) if not monomial), 0)
-    return add(value, -constant)
+    return _from_sorted(terms_of(value)[:-1]) if constant_term(value) else value
+
+
+def constant_term(value: Dim) -> int:
+    terms = terms_of(value)
+    return terms[-1][1] if terms and not terms[-1][0] else 0  # Products of fewer factors come later.
 
 
 def weight_of(value: Dim) -> int:
@@ -281,15 +285,20 @@ def _from_terms(terms: Mapping[tuple[Atom, ...], int]) -> Dim:
     kept = [(m, c) for m, c in terms.items() if c]
     if len(kept) > 1:
         kept.sort(key=_term_order)
-    if not kept:
+    return _from_sorted(tuple(kept))
+
+
+def _from_sorted(terms: Terms) -> Dim:
+    """The same for terms that are in normal form already."""
+    if not terms:
         return 0
-    if len(kept) == 1:
-        monomial, coefficient = kept[0]
+    if len(terms) == 1:
+        monomial, coefficient = terms[0]
         if not monomial:
             return coefficient
         if len(monomial) == 1 and coefficient == 1:
             return monomial[0]
-    return Poly(tuple(kept))
+    return Poly(terms)
 
 
 def _term_order(term: tuple[tuple[Atom, ...], int]) -> tuple[int, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -58,14 +58,15 @@ class Cluster:
 
     @cached_property
     def indices_read(self) -> Mapping[Buffer, tuple[tuple[Dim | Scalar, ...], ...]]:
-        """For each buffer that the stages read and do not fill, the different indices of each dimension."""
+        """For each buffer that the stages read and do not fill, different indices of each dimension; of those that
+        differ by numbers, the least and the greatest."""
         places: dict[Buffer, list[tuple[Dim | Scalar, ...]]] = {}
         for load in self.loads:
             assert isinstance(load.source, Buffer)
             if load.source not in self.buffers:
                 places.setdefault(load.source, []).append(load.indices)
         return {
-            buffer: tuple(tuple(dict.fromkeys(column)) for column in zip(*indices, strict=True))
+            buffer: tuple(tuple(_outermost(dict.fromkeys(column))) for column in zip(*indices, strict=True))
             for buffer, indices in places.items()
         }
 
@@ -124,6 +125,18 @@ class Cluster:
             place = tuple(expr.substitute(index, bindings) for index in stage.place)
             unified.append(replace(stage, axes=axes, place=place, body=substitute_scalar(stage.body, bindings)))
         return Cluster(tuple(unified), self.depth)
+
+
+def _outermost(indices: Iterable[Dim | Scalar]) -> Iterator[Dim | Scalar]:
+    """Indices that come from data; of the others that differ by numbers, the least and the greatest."""
+    constants: dict[Dim, list[int]] = {}
+    for index in indices:
+        if isinstance(index, (int, expr.Expr)):
+            constants.setdefault(expr.without_constant(index), []).append(expr.constant_term(index))
+        else:
+            yield index
+    for rest, found in constants.items():
+        yield from (rest + constant for constant in dict.fromkeys((min(found), max(found))))
 
 
 def cluster_stages(stages: list[TensorStage], kept: frozenset[Buffer]) -> list[Cluster]:

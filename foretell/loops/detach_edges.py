@@ -112,6 +112,6 @@ def _copy(source: Buffer, target: Buffer) -> TensorStage:
 def _renamed(stage: TensorStage, names: dict[Buffer, Buffer]) -> TensorStage:
     def renamed(load: Load) -> Load:
         assert isinstance(load.source, Buffer)
-        return replace(load, source=names.get(load.source, load.source))
+        return Load(names.get(load.source, load.source), load.indices, load.dtype)
 
     return replace(stage, buffer=names.get(stage.buffer, stage.buffer), body=map_loads(stage.body, renamed))

@@ -47,7 +47,9 @@ def spread_rows(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> list[
         return list(stages)
 
     def moved(load: Load) -> Load:
-        return replace(load, source=wide.get(load.source, load.source)) if isinstance(load.source, Buffer) else load
+        if not isinstance(load.source, Buffer):
+            return load
+        return Load(wide.get(load.source, load.source), load.indices, load.dtype)
 
     return [
         replace(stage, buffer=wide.get(stage.buffer, stage.buffer), body=map_loads(stage.body, moved))

@@ -20,6 +20,7 @@ from foretell.ir.tensor_expr import (
     Buffer,
     Cast,
     Const,
+    Definition,
     Index,
     Load,
     Local,
@@ -89,10 +90,15 @@ def flatten(
     after:  y[i] = min(max(x[i], 0.0), 6.0)          each one instruction, because neither number is NaN
     """
     stages: list[TensorStage] = []
+    known: dict[object, Definition] = {}
     for node in nodes:
-        define = OPS[node.op].define
+        define, types = OPS[node.op].define, tuple(None if value is None else value.type for value in node.inputs)
         assert define is not None, f"{node.op} has no definition"
-        definition = define(tuple(None if value is None else value.type for value in node.inputs), node.attrs)
+        # Attributes that are equal may be of different types, or zeros.
+        key = node.op, types, tuple((name, value, repr(value)) for name, value in node.attrs.items())
+        if key not in known:
+            known[key] = define(types, node.attrs)
+        definition = known[key]
         filled: list[Buffer] = []
         for number, stage in enumerate(definition.stages):
             if number in definition.outputs:
