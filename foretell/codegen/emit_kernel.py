@@ -30,6 +30,7 @@ from foretell.codegen.loop_shape import (
 )
 from foretell.codegen.mark_loops import LoopMarks
 from foretell.codegen.math_lanes import USUAL, Instructions
+from foretell.codegen.printing_builder import PrintingBuilder
 from foretell.codegen.shared_loads import WrittenOut, try_shared_loads
 from foretell.codegen.types import (
     I1,
@@ -136,7 +137,7 @@ def _emit_body(
     function.attributes.add("noinline")
     for argument in function.args[: len(buffers)]:
         argument.add_attribute("noalias")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder = PrintingBuilder(function.append_basic_block("entry"))
     emitter = _LoopEmitter(module, builder, layout.vector_bytes, layout.unit_bytes or layout.vector_bytes)
     emitter.instructions = instructions
     emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
@@ -155,7 +156,7 @@ def _emit_body(
     return function
 
 
-def _order_streams(builder: ir.IRBuilder) -> None:
+def _order_streams(builder: PrintingBuilder) -> None:
     """Before anyone is told that a kernel is done: on x86, no release orders stores that went past the caches."""
     if builder.module.triple.startswith(("x86_64", "i686")):
         builder.call(declare_intrinsic(builder.module, "llvm.x86.sse.sfence", [], ir.VoidType(), []), [])
@@ -170,7 +171,7 @@ def _emit_task(
     body: ir.Function,
 ) -> ir.Function:
     function = _internal(module, ir.FunctionType(ir.VoidType(), [POINTER, I64, I64]), f"{kernel.name}.task")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder = PrintingBuilder(function.append_basic_block("entry"))
     context, begin, end = function.args
     table = builder.load(context, typ=POINTER)
     dims = builder.load(builder.gep(context, [ir.Constant(I64, 1)], source_etype=POINTER), typ=POINTER)
@@ -198,7 +199,7 @@ def _emit_entry(
 ) -> None:
     function = ir.Function(module, KERNEL, name)
     function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder = PrintingBuilder(function.append_basic_block("entry"))
     table, dims, pool = function.args
     context = builder.alloca(POINTER, size=2)
     builder.store(table, context)
@@ -266,7 +267,7 @@ class _LoopEmitter:
     """Emits statements; holds the values of symbols, the addresses of buffers, and the state of the vector loop."""
 
     module: ir.Module
-    builder: ir.IRBuilder
+    builder: PrintingBuilder
     vector_bytes: int
     unit_bytes: int = 0
     pointers: dict[Buffer, ir.Value] = field(default_factory=dict)
@@ -768,8 +769,7 @@ class _LoopEmitter:
         address = self._address(buffer, place)
         size_bytes = lanes_of(value) * buffer.dtype.itemsize
         if self.is_streaming and self.mask is None and size_bytes % self.vector_bytes == 0:
-            stored = self.builder.store(value, address, align=self.vector_bytes)
-            stored.set_metadata("nontemporal", self.module.add_metadata([ir.Constant(I32, 1)]))
+            self.builder.stream(value, address, align=self.vector_bytes)
             return
         if self.mask is None or not is_vector(value):
             self.builder.store(value, address, align=buffer.dtype.itemsize)
