@@ -40,11 +40,15 @@ from foretell.codegen.types import (
     I64,
     POINTER,
     declare_intrinsic,
+    integer,
     is_vector,
+    lane_constants,
     lanes_of,
     register_type,
     stored_type,
+    undefined,
     widened,
+    zeros,
 )
 from foretell.ir import expr
 from foretell.ir.dtypes import I64 as _I64
@@ -138,8 +142,8 @@ def _emit_body(
     for argument in function.args[: len(buffers)]:
         argument.add_attribute("noalias")
     builder = PrintingBuilder(function.append_basic_block("entry"))
-    emitter = _LoopEmitter(module, builder, layout.vector_bytes, layout.unit_bytes or layout.vector_bytes)
-    emitter.instructions = instructions
+    unit_bytes = layout.unit_bytes or layout.vector_bytes
+    emitter = _LoopEmitter(module, builder, layout.vector_bytes, unit_bytes, instructions)
     emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
@@ -174,15 +178,12 @@ def _emit_task(
     builder = PrintingBuilder(function.append_basic_block("entry"))
     context, begin, end = function.args
     table = builder.load(context, typ=POINTER)
-    dims = builder.load(builder.gep(context, [ir.Constant(I64, 1)], source_etype=POINTER), typ=POINTER)
+    dims = builder.load(builder.gep(context, [integer(1)], source_etype=POINTER), typ=POINTER)
     addresses = [
-        builder.load(builder.gep(table, [ir.Constant(I64, layout.slots[b.name])], source_etype=POINTER), typ=POINTER)
+        builder.load(builder.gep(table, [integer(layout.slots[b.name])], source_etype=POINTER), typ=POINTER)
         for b in buffers
     ]
-    values = [
-        builder.load(builder.gep(dims, [ir.Constant(I64, layout.symbols[s])], source_etype=I64), typ=I64)
-        for s in symbols
-    ]
+    values = [builder.load(builder.gep(dims, [integer(layout.symbols[s])], source_etype=I64), typ=I64) for s in symbols]
     builder.call(body, [*addresses, *values, begin, end])
     builder.ret_void()
     return function
@@ -203,18 +204,18 @@ def _emit_entry(
     table, dims, pool = function.args
     context = builder.alloca(POINTER, size=2)
     builder.store(table, context)
-    builder.store(dims, builder.gep(context, [ir.Constant(I64, 1)], source_etype=POINTER))
+    builder.store(dims, builder.gep(context, [integer(1)], source_etype=POINTER))
     if isinstance(kernel.body, For) and kernel.body.kind == "parallel":
         emitter = _LoopEmitter(module, builder, layout.vector_bytes)
         used = expr.symbols(kernel.body.extent)
         for symbol in symbols:
             if symbol in used:
-                place = builder.gep(dims, [ir.Constant(I64, layout.symbols[symbol])], source_etype=I64)
+                place = builder.gep(dims, [integer(layout.symbols[symbol])], source_etype=I64)
                 emitter.values[symbol] = builder.load(place, typ=I64)
         count = emitter.index(kernel.body.extent)
         builder.call(parallel_for, [pool, task, context, count])
     else:
-        builder.call(task, [context, ir.Constant(I64, 0), ir.Constant(I64, 1)])
+        builder.call(task, [context, integer(0), integer(1)])
     builder.ret_void()
 
 
@@ -270,6 +271,9 @@ class _LoopEmitter:
     builder: PrintingBuilder
     vector_bytes: int
     unit_bytes: int = 0
+    instructions: Instructions = USUAL
+    """For functions of vector math."""
+    scalar: ScalarEmitter = field(init=False)
     pointers: dict[Buffer, ir.Value] = field(default_factory=dict)
     values: dict[Sym, ir.Value] = field(default_factory=dict)
     registers: dict[Buffer, _Register] = field(default_factory=dict)
@@ -285,8 +289,6 @@ class _LoopEmitter:
     """Registers of buffers that have a shape, by the place of their first element."""
     tile_element_bytes: int = 4
     """The widest element of the kernel: loops over one tile take as many lanes at a time, whatever they compute."""
-    instructions: Instructions = USUAL
-    """For functions of vector math."""
     is_streaming: bool = False
     """Whether full vectors are stored past the caches."""
     indices: dict[tuple[ir.Block, Dim], ir.Value] = field(default_factory=dict)
@@ -300,9 +302,8 @@ class _LoopEmitter:
     """Among stores in a row, the mask under which an expression, by identity, was last emitted in a block; and what
     it came to."""
 
-    @property
-    def scalar(self) -> ScalarEmitter:
-        return ScalarEmitter(self.module, self.builder, self.instructions)
+    def __post_init__(self) -> None:
+        self.scalar = ScalarEmitter(self.module, self.builder, self.instructions)
 
     # --- statements ---
 
@@ -408,7 +409,7 @@ class _LoopEmitter:
         build.position_at_end(inside)
         self.values[sym] = variable
         body()
-        variable.add_incoming(build.add(variable, ir.Constant(I64, step), flags=("nsw", "nuw")), build.block)
+        variable.add_incoming(build.add(variable, integer(step), flags=("nsw", "nuw")), build.block)
         build.branch(head)
         build.position_at_end(after)
 
@@ -416,7 +417,7 @@ class _LoopEmitter:
         """The body written out; loads that are rows along `sym` but strided across lanes are transposed together."""
         blocks = self._transposed_loads(sym, extent, body)
         for number in range(extent):
-            self.values[sym] = ir.Constant(I64, number)
+            self.values[sym] = integer(number)
             self.constants[sym] = number
             self.blocks = {load: vectors[number] for load, vectors in blocks.items()}
             self.statement(body)
@@ -427,7 +428,7 @@ class _LoopEmitter:
         """Loops written out together, in the order that was found for them."""
         for point in written.points:
             for sym, number in zip(written.syms, point, strict=True):
-                self.values[sym], self.constants[sym] = ir.Constant(I64, number), number
+                self.values[sym], self.constants[sym] = integer(number), number
             self.statement(written.body)
         for sym in written.syms:
             del self.constants[sym]
@@ -438,7 +439,7 @@ class _LoopEmitter:
             return {}
         if not isinstance(body, Store):
             return {}
-        self.values[sym] = ir.Constant(I64, 0)
+        self.values[sym] = integer(0)
         found: dict[Load, list[ir.Value]] = {}
         for load in loads_in(body.value):
             buffer, plain = load.source, tuple(i for i in load.indices if isinstance(i, (int, expr.Expr)))
@@ -466,7 +467,7 @@ class _LoopEmitter:
         count = len(rows)
         half = count // 2
         low = [lane // 2 + (count if lane % 2 else 0) for lane in range(count)]
-        masks = [ir.Constant(ir.VectorType(I32, count), [lane + shift for lane in low]) for shift in (0, half)]
+        masks = [lane_constants(tuple([lane + shift for lane in low])) for shift in (0, half)]
         for _ in range(count.bit_length() - 1):
             pairs = list(zip(rows[:half], rows[half:], strict=True))
             rows = [self.builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
@@ -483,7 +484,7 @@ class _LoopEmitter:
             lanes = lanes if wide == lanes and not uses_tiles(inner.body) else 0
         joined = {} if lanes == 0 or self.around else self._make_partials(inner, lanes)
         self.around |= joined
-        self.counted_loop(sym, ir.Constant(I64, 0), self.index(extent), 1, lambda: self.statement(body))
+        self.counted_loop(sym, integer(0), self.index(extent), 1, lambda: self.statement(body))
         for buffer, partial in joined.items():
             self._join_partial(buffer, partial)
             del self.around[buffer]
@@ -498,7 +499,7 @@ class _LoopEmitter:
         wide, lanes = vector_steps(body, extent, self.vector_bytes)
         count = self.index(extent)
         partials = self.around or self._make_partials(body, wide)
-        start: ir.Value = ir.Constant(I64, 0)
+        start: ir.Value = integer(0)
         if wide != lanes:
             start = self._vector_run(sym, start, count, wide, body, partials)
             partials = self._narrowed(partials, wide, lanes)
@@ -520,14 +521,14 @@ class _LoopEmitter:
 
     def _stores_are_aligned(self, sym: Sym, body: Statement) -> ir.Value:
         """Whether the first element of every store begins a vector register's worth of memory."""
-        self.values[sym] = ir.Constant(I64, 0)
+        self.values[sym] = integer(0)
         places: list[ir.Value] = []
         for store in body.statements if isinstance(body, Block) else (body,):
             assert isinstance(store, Store), "a stream loop only stores"
             address = self._address(store.buffer, self._offset(store.buffer, store.indices).base)
             places.append(self.builder.ptrtoint(address, I64))
-        rest = self.builder.and_(functools.reduce(self.builder.or_, places), ir.Constant(I64, self.vector_bytes - 1))
-        return self.builder.icmp_unsigned("==", rest, ir.Constant(I64, 0))
+        rest = self.builder.and_(functools.reduce(self.builder.or_, places), integer(self.vector_bytes - 1))
+        return self.builder.icmp_unsigned("==", rest, integer(0))
 
     def _tile_loop(self, sym: Sym, extent: int, lanes: int, body: Statement) -> None:
         """Vectors of a tile of registers, written out: full ones, then one under a mask; a single one may be narrower.
@@ -538,7 +539,7 @@ class _LoopEmitter:
             rest = min(lanes, extent - start)
             count = lanes if extent > lanes else 1 << (rest - 1).bit_length()
             active = None if count == rest else _first_lanes(rest, count)
-            self.values[sym], self.constants[sym] = ir.Constant(I64, start), start
+            self.values[sym], self.constants[sym] = integer(start), start
             self._vector_body(_Lanes(sym, count, active, None if active is None else rest), body, {})
         del self.constants[sym]
 
@@ -554,7 +555,7 @@ class _LoopEmitter:
         """start plus the largest multiple of step that stays within count."""
         build = self.builder
         room = build.sub(count, start)
-        return build.add(start, build.and_(room, ir.Constant(I64, -step)))
+        return build.add(start, build.and_(room, integer(-step)))
 
     def _vector_body(self, lanes: _Lanes, body: Statement, partials: dict[Buffer, _Partial]) -> None:
         outer = self.lanes, self.partials, self.mask
@@ -567,7 +568,7 @@ class _LoopEmitter:
     ) -> None:
         if isinstance(extent, int):
             rest = extent % lanes
-            self.values[sym] = ir.Constant(I64, extent - rest)
+            self.values[sym] = integer(extent - rest)
             self._vector_body(_Lanes(sym, lanes, _first_lanes(rest, lanes), rest), body, partials)
             return
         build, count = self.builder, self.index(extent)
@@ -595,7 +596,7 @@ class _LoopEmitter:
     def _clear_flags(self, count: int) -> _Flags:
         type = widened(I1, count)
         flags = _Flags(self._entry_alloca(type), count)
-        self.builder.store(ir.Constant(type, None), flags.slot)
+        self.builder.store(zeros(type), flags.slot)
         return flags
 
     def _narrowed(self, partials: dict[Buffer, _Partial], wide: int, lanes: int) -> dict[Buffer, _Partial]:
@@ -627,9 +628,8 @@ class _LoopEmitter:
 
     def _part(self, value: ir.Value, first: int, lanes: int) -> ir.Value:
         if lanes == 1:
-            return self.builder.extract_element(value, ir.Constant(I32, first))
-        chosen = ir.Constant(ir.VectorType(I32, lanes), list(range(first, first + lanes)))
-        return self.builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), chosen)
+            return self.builder.extract_element(value, integer(first, I32))
+        return self._shuffled(value, undefined(value.type), range(first, first + lanes))
 
     def _join_partial(self, buffer: Buffer, partial: _Partial) -> None:
         value = self.builder.load(partial.slot, typ=partial.type)
@@ -694,7 +694,7 @@ class _LoopEmitter:
         uses some of them before they are computed (VectorCombine, two halves of a wide vector)."""
         with self.builder.goto_entry_block():
             begin = self.builder.function.args[-2]
-            return self.builder.add(ir.Constant(I64, elements), self.builder.lshr(begin, ir.Constant(I64, 63)))
+            return self.builder.add(integer(elements), self.builder.lshr(begin, integer(63)))
 
     def _entry_alloca(self, type: ir.Type, count: int | ir.Value = 1) -> ir.Value:
         """A slot of the function's frame, made once however often the loop around it runs."""
@@ -762,7 +762,7 @@ class _LoopEmitter:
 
     def _store_one(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
         if is_vector(value):
-            value = self.builder.extract_element(value, ir.Constant(I32, 0))
+            value = self.builder.extract_element(value, integer(0, I32))
         self.builder.store(value, self._address(buffer, place), align=buffer.dtype.itemsize)
 
     def _store_run(self, buffer: Buffer, place: ir.Value, value: ir.Value) -> None:
@@ -781,7 +781,7 @@ class _LoopEmitter:
         mask = self.scalar.splat(self.mask, lanes_of(value))
         types = [value.type, POINTER, I32, mask.type]
         function = declare_intrinsic(self.module, "llvm.masked.store", types[:2], ir.VoidType(), types)
-        self.builder.call(function, [value, address, ir.Constant(I32, buffer.dtype.itemsize), mask])
+        self.builder.call(function, [value, address, integer(buffer.dtype.itemsize, I32), mask])
 
     def _store_parts(self, buffer: Buffer, address: ir.Value, value: ir.Value, filled: int) -> None:
         """The first lanes of a vector, in as few stores as narrower vectors allow for.
@@ -791,7 +791,7 @@ class _LoopEmitter:
         first = 0
         while first < filled:
             lanes = 1 << ((filled - first).bit_length() - 1)
-            place = self.builder.gep(address, [ir.Constant(I64, first)], source_etype=stored_type(buffer.dtype))
+            place = self.builder.gep(address, [integer(first)], source_etype=stored_type(buffer.dtype))
             self.builder.store(self._part(value, first, lanes), place, align=buffer.dtype.itemsize)
             first += lanes
 
@@ -810,14 +810,12 @@ class _LoopEmitter:
         prefetch = declare_intrinsic(self.module, "llvm.prefetch", types[:1], ir.VoidType(), types)
         first = self.builder.gep(self.pointers[buffer], [place.base], source_etype=stored_type(buffer.dtype))
         for start in range(0, count * buffer.dtype.itemsize, LINE_BYTES):
-            line = self.builder.gep(first, [ir.Constant(I64, start)], source_etype=I8)
-            self.builder.call(
-                prefetch, [line, ir.Constant(I32, int(to_write)), ir.Constant(I32, 3), ir.Constant(I32, 1)]
-            )
+            line = self.builder.gep(first, [integer(start)], source_etype=I8)
+            self.builder.call(prefetch, [line, integer(int(to_write), I32), integer(3, I32), integer(1, I32)])
 
     def _store_each(self, buffer: Buffer, place: _Place, value: ir.Value) -> None:
         for lane in range(lanes_of(value)):
-            number = ir.Constant(I32, lane)
+            number = integer(lane, I32)
             item = self.builder.extract_element(value, number) if is_vector(value) else value
             if self.mask is None or not is_vector(value):
                 self.builder.store(item, self._address(buffer, self._lane(place, lane)), align=buffer.dtype.itemsize)
@@ -871,8 +869,8 @@ class _LoopEmitter:
     def _before_lane(self, number: ir.Value, lanes: int) -> ir.Value:
         """The lanes below a number: compared in as few bits as hold it, which takes the fewest registers."""
         narrow = I8 if lanes < 1 << 8 else I16
-        number = self.scalar.intrinsic("llvm.smax", number, ir.Constant(I64, 0))
-        number = self.scalar.intrinsic("llvm.smin", number, ir.Constant(I64, lanes))
+        number = self.scalar.intrinsic("llvm.smax", number, integer(0))
+        number = self.scalar.intrinsic("llvm.smin", number, integer(lanes))
         wanted = self.scalar.splat(self.builder.trunc(number, narrow), lanes)
         return self.builder.icmp_unsigned("<", _lane_numbers(lanes, type=narrow), wanted)
 
@@ -922,7 +920,7 @@ class _LoopEmitter:
         """One element for all lanes; element 0 where no lane wants it."""
         if self.mask is not None and not (self.lanes is not None and self.mask is self.lanes.active):
             wanted = self.mask if not is_vector(self.mask) else self._any(self.mask)
-            place = self.builder.select(wanted, place, ir.Constant(I64, 0))
+            place = self.builder.select(wanted, place, integer(0))
         return self.builder.load(
             self._address(buffer, place), typ=stored_type(buffer.dtype), align=buffer.dtype.itemsize
         )
@@ -944,14 +942,14 @@ class _LoopEmitter:
             narrow = widened(stored_type(buffer.dtype), filled)
             run = self.builder.load(address, typ=narrow, align=buffer.dtype.itemsize)
             places = [min(lane, filled) for lane in range(self.lanes.count)]
-            return self._shuffled(run, ir.Constant(narrow, None), places)
+            return self._shuffled(run, zeros(narrow), places)
         mask = self.scalar.splat(self.mask, self.lanes.count)
         return self._masked_load(address, type, mask, buffer.dtype.itemsize)
 
     def _masked_load(self, address: ir.Value, type: ir.Type, mask: ir.Value, itemsize: int) -> ir.Value:
         types = [POINTER, I32, mask.type, type]
         function = declare_intrinsic(self.module, "llvm.masked.load", [type, POINTER], type, types)
-        return self.builder.call(function, [address, ir.Constant(I32, itemsize), mask, ir.Constant(type, None)])
+        return self.builder.call(function, [address, integer(itemsize, I32), mask, zeros(type)])
 
     def _load_every_second(self, buffer: Buffer, place: ir.Value) -> ir.Value:
         """Every second element, one per lane: two runs that end where the last of them is, and their even places."""
@@ -964,27 +962,26 @@ class _LoopEmitter:
         for first in (0, count - 1):
             if outer is not None:
                 mask = self.scalar.splat(outer, count)
-                none = ir.Constant(mask.type, None)
+                none = zeros(mask.type)
                 wanted = [(first + k) // 2 if (first + k) % 2 == 0 else count for k in lanes]
                 self.mask = self._shuffled(mask, none, wanted)
-            halves.append(self._load_run(buffer, self.builder.add(place, ir.Constant(I64, first))))
+            halves.append(self._load_run(buffer, self.builder.add(place, integer(first))))
         self.mask = outer
         return self._shuffled(halves[0], halves[1], [2 * k if 2 * k < count else 2 * k + 1 for k in lanes])
 
     def _shuffled(self, left: ir.Value, right: ir.Value, places: Sequence[int]) -> ir.Value:
-        order = ir.Constant(ir.VectorType(I32, len(places)), [ir.Constant(I32, place) for place in places])
-        return self.builder.shuffle_vector(left, right, order)
+        return self.builder.shuffle_vector(left, right, lane_constants(tuple(places)))
 
     def _load_each(self, buffer: Buffer, place: _Place) -> ir.Value:
         assert self.lanes is not None
         type = widened(stored_type(buffer.dtype), self.lanes.count)
         if self.mask is not None:
             place = self._masked_place(place)
-        result: ir.Value = ir.Constant(type, ir.Undefined)
+        result: ir.Value = undefined(type)
         for lane in range(self.lanes.count):
             address = self._address(buffer, self._lane(place, lane))
             item = self.builder.load(address, typ=stored_type(buffer.dtype), align=buffer.dtype.itemsize)
-            result = self.builder.insert_element(result, item, ir.Constant(I32, lane)) if is_vector(result) else item
+            result = self.builder.insert_element(result, item, integer(lane, I32)) if is_vector(result) else item
         return result
 
     def _masked_place(self, place: _Place) -> _Place:
@@ -1004,11 +1001,11 @@ class _LoopEmitter:
     def _lane(self, place: _Place, lane: int) -> ir.Value:
         if place.vector is not None:
             return (
-                self.builder.extract_element(place.vector, ir.Constant(I32, lane))
+                self.builder.extract_element(place.vector, integer(lane, I32))
                 if is_vector(place.vector)
                 else place.vector
             )
-        return self.builder.add(place.base, ir.Constant(I64, lane * place.stride))
+        return self.builder.add(place.base, integer(lane * place.stride))
 
     # --- addresses ---
 
@@ -1028,8 +1025,8 @@ class _LoopEmitter:
 
     def _clamped(self, index: ir.Value, extent: Dim) -> ir.Value:
         """An index that came from data, kept inside the buffer whatever it was."""
-        last = self.builder.sub(self.index(extent), ir.Constant(I64, 1))
-        low, high = (self.scalar.splat(bound, lanes_of(index)) for bound in (ir.Constant(I64, 0), last))
+        last = self.builder.sub(self.index(extent), integer(1))
+        low, high = (self.scalar.splat(bound, lanes_of(index)) for bound in (integer(0), last))
         return self.scalar.intrinsic("llvm.smax", self.scalar.intrinsic("llvm.smin", index, high), low)
 
     def _moved(self, place: _Place, step: ir.Value, stride: ir.Value) -> _Place:
@@ -1055,7 +1052,7 @@ class _LoopEmitter:
         stride = coefficients.get(self.lanes.sym, 0)
         if stride and self.lanes.sym not in self.constants:
             first = self.values[self.lanes.sym]
-            base = self.builder.add(base, first if stride == 1 else self.builder.mul(first, ir.Constant(I64, stride)))
+            base = self.builder.add(base, first if stride == 1 else self.builder.mul(first, integer(stride)))
         return _Place(base, stride if self.lanes.count > 1 else min(1, abs(stride)), None)
 
     def _linear(self, value: Dim) -> _Linear | None:
@@ -1079,22 +1076,22 @@ class _LoopEmitter:
     def _with_constant(self, rest: Dim, constant: int) -> ir.Value:
         """An index that is the same in all lanes; emitted once in each block, but for its constant term."""
         if rest == 0:
-            return ir.Constant(I64, constant)
+            return integer(constant)
         key = (self.builder.block, rest)
         if key not in self.indices:
             self.indices[key] = self.index(rest)
         base = self.indices[key]
-        return self.builder.add(base, ir.Constant(I64, constant)) if constant else base
+        return self.builder.add(base, integer(constant)) if constant else base
 
     def index(self, value: Dim) -> ir.Value:
         """An integer expression: one lane, or a vector if it depends on the variable of the vector loop."""
         if isinstance(value, int):
-            return ir.Constant(I64, value)
-        total: ir.Value = ir.Constant(I64, 0)
+            return integer(value)
+        total: ir.Value = integer(0)
         for number, (monomial, coefficient) in enumerate(expr.terms_of(value)):
             factors = [self._atom(atom) for atom in monomial]
             if coefficient != 1 or not factors:
-                factors.insert(0, ir.Constant(I64, coefficient))
+                factors.insert(0, integer(coefficient))
             term = functools.reduce(lambda left, right: self.builder.mul(*self.scalar.alike(left, right)), factors)
             total = term if number == 0 else self.builder.add(*self.scalar.alike(total, term))
         return total
@@ -1136,7 +1133,7 @@ class _Place:
 
 
 def _lane_numbers(lanes: int, step: int = 1, type: ir.IntType = I64) -> ir.Constant:
-    return ir.Constant(ir.VectorType(type, lanes), [lane * step for lane in range(lanes)])
+    return lane_constants(tuple([lane * step for lane in range(lanes)]), type)
 
 
 def _without_constant(value: Dim) -> tuple[Dim, int]:
@@ -1149,7 +1146,7 @@ def _is_power(number: int) -> bool:
 
 
 def _first_lanes(wanted: int, lanes: int) -> ir.Constant:
-    return ir.Constant(ir.VectorType(I1, lanes), [int(lane < wanted) for lane in range(lanes)])
+    return lane_constants((1,) * wanted + (0,) * (lanes - wanted), I1)
 
 
 def lanes_of_type(type: ir.Type) -> int:

@@ -17,11 +17,14 @@ from foretell.codegen.types import (
     I64,
     Splat,
     declare_intrinsic,
+    integer,
     is_vector,
+    lane_constants,
     lanes_of,
     register_type,
     scalar_type,
     stored_type,
+    undefined,
     widened,
 )
 from foretell.codegen.vector_math import MATH_FUNCTIONS, math_function
@@ -46,12 +49,11 @@ class ScalarEmitter:
         """The value in every lane."""
         if lanes == 1 or is_vector(value):
             return value
-        type = ir.VectorType(value.type, lanes)
+        type = widened(value.type, lanes)
         if isinstance(value, ir.Constant) and not isinstance(value.constant, str):
             return Splat(type, value)
-        first = self.builder.insert_element(ir.Constant(type, ir.Undefined), value, ir.Constant(I32, 0))
-        zeros = Splat(ir.VectorType(I32, lanes), 0)
-        return self.builder.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
+        first = self.builder.insert_element(undefined(type), value, integer(0, I32))
+        return self.builder.shuffle_vector(first, undefined(type), lane_constants((0,) * lanes))
 
     def alike(self, *values: ir.Value) -> list[ir.Value]:
         lanes = max(lanes_of(value) for value in values)
@@ -293,13 +295,13 @@ class ScalarEmitter:
                 name = "ipow" if signed else "upow"
                 return build.call(math_function(self.module, name, first.type), values)
             case "isnan" | "isinf":
-                return self.splat(ir.Constant(I1, 0), lanes_of(first))
+                return self.splat(integer(0, I1), lanes_of(first))
             case _:
                 raise AssertionError(f"{op} is not defined on integers")
 
     def _absolute(self, value: ir.Value) -> ir.Value:
         function = declare_intrinsic(self.module, "llvm.abs", [value.type], value.type, [value.type, I1])
-        return self.builder.call(function, [value, ir.Constant(I1, 0)])
+        return self.builder.call(function, [value, integer(0, I1)])
 
     def _integer_sign(self, value: ir.Value, signed: bool) -> ir.Value:
         zero, one, build = self.number(0, value), self.number(1, value), self.builder
@@ -361,15 +363,14 @@ class ScalarEmitter:
         lanes = lanes_of(value)
         while lanes > 1:
             half = lanes // 2
-            undefined = ir.Constant(value.type, ir.Undefined)
             low, high = (
                 self.builder.shuffle_vector(
-                    value, undefined, ir.Constant(ir.VectorType(I32, half), list(range(s, s + half)))
+                    value, undefined(value.type), lane_constants(tuple(range(start, start + half)))
                 )
-                for s in (0, half)
+                for start in (0, half)
             )
             value, lanes = combine(low, high), half
-        return self.builder.extract_element(value, ir.Constant(I32, 0)) if is_vector(value) else value
+        return self.builder.extract_element(value, integer(0, I32)) if is_vector(value) else value
 
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, lru_cache
 
 import llvmlite.ir as ir
 
@@ -20,6 +21,39 @@ class Splat(ir.Constant):
         return f"splat ({self.constant[0]})"
 
 
+class Word(ir.FormattedConstant):
+    """A constant that one word stands for, whatever its type; llvmlite would repeat it for each lane."""
+
+    def __init__(self, type: ir.Type, word: str) -> None:
+        self.type = type
+        self.constant = word
+
+
+@lru_cache(1 << 14)
+def integer(value: int, type: ir.IntType = I64) -> ir.Constant:
+    """A whole number: the same ones are met again and again."""
+    return ir.Constant(type, int(value))
+
+
+@cache
+def undefined(type: ir.Type) -> ir.Constant:
+    """Any value, whichever suits LLVM; in all lanes."""
+    return Word(type, "undef")
+
+
+@cache
+def zeros(type: ir.Type) -> ir.Constant:
+    """Zero, or false, in all lanes."""
+    return Word(type, "zeroinitializer")
+
+
+@lru_cache(1 << 10)
+def lane_constants(values: tuple[int, ...], type: ir.IntType = I32) -> ir.Constant:
+    """A whole number for each lane."""
+    return ir.Constant(ir.VectorType(type, len(values)), values)
+
+
+@cache
 def stored_type(dtype: DType) -> ir.Type:
     """One element in memory; what is narrower than a byte takes one."""
     if dtype in (F32, F64, F16):
@@ -29,6 +63,7 @@ def stored_type(dtype: DType) -> ir.Type:
     return ir.IntType(max(8, dtype.bits))
 
 
+@cache
 def register_type(dtype: DType) -> ir.Type:
     """One value of a compute type."""
     if dtype is BOOL:
@@ -36,6 +71,7 @@ def register_type(dtype: DType) -> ir.Type:
     return {F32: FLOAT, F64: DOUBLE}.get(dtype) or ir.IntType(dtype.bits)
 
 
+@cache
 def widened(type: ir.Type, lanes: int) -> ir.Type:
     return type if lanes == 1 else ir.VectorType(type, lanes)
 
