@@ -2,7 +2,8 @@
 
 llvmlite keeps an instruction as an object that knows its operands, and prints all of them at the end. A kernel is tens
 of thousands of instructions of few kinds. These are text from the start, and what remains of one is the name of its
-result. Other kinds are llvmlite's own. Nothing is checked here: LLVM does, as it reads the text.
+result; places in memory, which loops that are written out ask for again and again, are computed once in a block. Other
+kinds are llvmlite's own. Nothing is checked here: LLVM does, as it reads the text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _binary(operation: str) -> Callable[..., ir.Value]:
         self: PrintingBuilder, left: ir.Value, right: ir.Value, name: str = "", flags: Sequence[str] = ()
     ) -> ir.Value:
         words = " ".join((operation, *flags)) if flags else operation
-        return self.result(left.type, f"{words} {left.type} {left.get_reference()}, {right.get_reference()}")
+        return self.once(left.type, f"{words} {left.type} {left.get_reference()}, {right.get_reference()}")
 
     return emit
 
@@ -43,6 +44,14 @@ class PrintingBuilder(ir.IRBuilder):
     def __init__(self, block: ir.Block) -> None:
         super().__init__(block)
         self.results = 0
+        self.known: dict[tuple[ir.Block, str], ir.Value] = {}
+
+    def once(self, type: ir.Type, text: str) -> ir.Value:
+        """The result of an instruction that has no effect besides: made once in a block."""
+        found = self.known.get((self._block, text))
+        if found is None:
+            found = self.known[self._block, text] = self.result(type, text)
+        return found
 
     def result(self, type: ir.Type, text: str) -> ir.Value:
         """Add an instruction that has a result."""
@@ -70,7 +79,7 @@ class PrintingBuilder(ir.IRBuilder):
     ) -> ir.Value:
         words = "getelementptr inbounds" if inbounds else "getelementptr"
         places = ", ".join([_typed(index) for index in indices])
-        return self.result(address.type, f"{words} {source_etype}, ptr {address.get_reference()}, {places}")
+        return self.once(address.type, f"{words} {source_etype}, ptr {address.get_reference()}, {places}")
 
     def call(self, function: ir.Function, arguments: Sequence[ir.Value]) -> ir.Value:
         """What a function computes that returns nothing has no name."""

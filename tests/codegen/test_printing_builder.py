@@ -55,6 +55,19 @@ def test_stores_past_the_caches_say_so() -> None:
     assert "store <2 x float> <float 1.000000e+00, float 2.000000e+00>, ptr %.1, align 8, !nontemporal !0" in read
 
 
+def test_what_has_no_effect_is_made_once_in_a_block() -> None:
+    module = ir.Module("once")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I64]), "once")
+    build = PrintingBuilder(function.append_basic_block("entry"))
+    address, number = function.args
+    first = build.gep(address, [build.add(number, number)], source_etype=FLOAT)
+    assert build.gep(address, [build.add(number, number)], source_etype=FLOAT) is first
+    assert build.gep(address, [build.add(number, number)], source_etype=FLOAT, inbounds=True) is not first
+    assert build.load(first, typ=FLOAT) is not build.load(first, typ=FLOAT)
+    build.position_at_end(build.append_basic_block("after"))
+    assert build.gep(address, [build.add(number, number)], source_etype=FLOAT) is not first
+
+
 def test_what_is_wrong_llvm_says() -> None:
     module = ir.Module("wrong")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I64]), "wrong")
