@@ -295,7 +295,7 @@ class _LoopEmitter:
     """What index expressions came to in a block."""
     marks: LoopMarks | None = None
     """For those who read the assembly."""
-    offsets: dict[tuple[Buffer, tuple[Dim, ...]], Dim] = field(default_factory=dict)
+    offsets: dict[tuple[Buffer, tuple[Dim | Scalar, ...]], Dim] = field(default_factory=dict)
     linear: dict[tuple[Dim, frozenset[Sym]], _Linear | None] = field(default_factory=dict)
     """Index arithmetic that is done once, however often loops are written out."""
     known: dict[tuple[int, ir.Block], tuple[ir.Value | None, ir.Value]] | None = None
@@ -827,7 +827,7 @@ class _LoopEmitter:
 
     def value(self, scalar: Scalar) -> ir.Value:
         """The value of an expression: one lane if it is the same in all, else a vector."""
-        if self.known is None or not isinstance(scalar, Apply | Load):
+        if self.known is None or not isinstance(scalar, (Apply, Load)):
             return self._value(scalar)
         found = self.known.get((id(scalar), self.builder.block))
         if found is not None and found[0] is self.mask:
@@ -1011,10 +1011,11 @@ class _LoopEmitter:
 
     def _offset(self, buffer: Buffer, indices: tuple[Dim | Scalar, ...]) -> _Place:
         """Where an access goes: a base and a stride per lane, or an offset for each lane."""
-        plain = tuple(index if isinstance(index, (int, expr.Expr)) else 0 for index in indices)
-        if (buffer, plain) not in self.offsets:
-            self.offsets[buffer, plain] = offset(buffer.shape, plain)
-        place = self._place(self.offsets[buffer, plain])
+        flat = self.offsets.get((buffer, indices))
+        if flat is None:
+            plain = tuple(index if isinstance(index, (int, expr.Expr)) else 0 for index in indices)
+            flat = self.offsets[buffer, indices] = offset(buffer.shape, plain)
+        place = self._place(flat)
         for number, index in enumerate(indices):
             if isinstance(index, (int, expr.Expr)):
                 continue
@@ -1061,10 +1062,12 @@ class _LoopEmitter:
         if self.lanes is not None:
             variables |= {self.lanes.sym}
         key = (value, variables)
-        if key not in self.linear:
+        if key in self.linear:
+            linear = self.linear[key]
+        else:
             found = expr.try_linear(value, variables)
-            self.linear[key] = None if found is None else (found[0], *_without_constant(found[1]))
-        return self.linear[key] or self._linear_here(value)
+            linear = self.linear[key] = None if found is None else (found[0], *_without_constant(found[1]))
+        return linear or self._linear_here(value)
 
     def _linear_here(self, value: Dim) -> _Linear | None:
         """The same of a value that is linear only once it is known which iterations are written out."""
@@ -1078,9 +1081,9 @@ class _LoopEmitter:
         if rest == 0:
             return integer(constant)
         key = (self.builder.block, rest)
-        if key not in self.indices:
-            self.indices[key] = self.index(rest)
-        base = self.indices[key]
+        base = self.indices.get(key)
+        if base is None:
+            base = self.indices[key] = self.index(rest)
         return self.builder.add(base, integer(constant)) if constant else base
 
     def index(self, value: Dim) -> ir.Value:
