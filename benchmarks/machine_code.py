@@ -204,7 +204,7 @@ def loaded(kernel: Kernel, target: Target, count: int) -> Callable[[], None]:
         array[...] = random.standard_normal(shape).astype(buffer.dtype.numpy)
         held[buffer.name] = array
     slots = {name: number for number, name in enumerate(held)}
-    layout = Layout(slots, {}, target.spec.vector_bytes, target.spec.unit_bytes)
+    layout = Layout(slots, {})
     POOLS.load(emit_pool(target))
     code = NativeCode(*emit_program([[kernel] * count], layout, target))
     table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held.values()))

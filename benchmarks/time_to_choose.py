@@ -47,7 +47,7 @@ def seconds_to_choose(nest: Nest, target: Target) -> float:
 def _load(kernel: Kernel, target: Target) -> None:
     names = (buffer.name for buffer in (*kernel.reads, *kernel.writes))
     slots = {name: number for number, name in enumerate(names)}
-    layout = Layout(slots, {}, target.spec.vector_bytes, target.spec.unit_bytes)
+    layout = Layout(slots, {})
     POOLS.load(emit_pool(target))
     NativeCode(*emit_program([[kernel]], layout, target)).steps(1)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from foretell.codegen.emit_kernel import Layout
-from foretell.codegen.emit_program import emit_pool, start_program
+from foretell.codegen.emit_program import ProgramEmitter, emit_pool
 from foretell.graph.control_flow import is_control_flow, run_control_flow
 from foretell.graph.equal_dims import equal_dims
 from foretell.graph.evaluate import evaluate_node
@@ -58,9 +58,23 @@ class Lowered:
 
 
 def lower_program(
-    graph: Graph, target: Target, recorded: Recorded | None = None, without: Set[Part] = frozenset()
+    graph: Graph,
+    target: Target,
+    recorded: Recorded | None = None,
+    without: Set[Part] = frozenset(),
+    use: Callable[[Kernel], object] = lambda kernel: None,
 ) -> Lowered:
-    """Kernels for a graph; `recorded` knows schedules that were measured. `without` is for ablations alone."""
+    """Kernels for a graph; `recorded` knows schedules that were measured. `without` is for ablations alone.
+
+    `use` is given kernels as soon as they are final; one that does the same as another before, to other buffers, may be
+    left out.
+    """
+
+    def finish(kernel: Kernel) -> Kernel:
+        finished = finish_kernel(kernel, target.spec)
+        use(finished)
+        return finished
+
     constants = frozenset(value.name for value in graph.constants)
     schedule = NestScheduler(target.spec, constants, recorded)
     inside = NestScheduler(target.spec, constants, recorded, is_inside=True, packed=schedule.packed)
@@ -72,7 +86,7 @@ def lower_program(
         target.spec.vector_bytes // 4,
         schedule,
         None if Part.FUSION in without else fusion,
-        partial(finish_kernel, spec=target.spec),
+        finish,
         permute=Part.LAYOUTS not in without,
     )
     nests = tuple((nest, each.counts[name]) for each in (schedule, inside) for name, nest in each.nests.items())
@@ -97,18 +111,19 @@ def link_program(
     `without` names parts of the compiler that take no part, so that developers can measure what each is worth.
     """
     times = StageTimes() if times is None else times
-    with times.measure("lower"):
-        lowered = lower_program(graph, target, recorded, without)
-        steps, constants = lowered.steps, _constants(graph, lowered)
-        program = _program(graph, steps, constants)
-    kernels = [step.kernels for step in steps if isinstance(step, NativeStep)]
-    numbers = {slot.name: number for number, slot in enumerate(program.slots)}
-    with ThreadPoolExecutor(1) as beside:  # Most of it is memory that is touched for the first time.
+    with ProgramEmitter(target, times) as emitter, ThreadPoolExecutor(1) as beside:
+        with times.measure("lower"):
+            lowered = lower_program(graph, target, recorded, without, emitter.add)
+            steps, constants = lowered.steps, _constants(graph, lowered)
+            program = _program(graph, steps, constants)
+        numbers = {slot.name: number for number, slot in enumerate(program.slots)}
+        # Most of it is memory that is touched for the first time.
         gathering = beside.submit(gathered, {numbers[name]: array for name, array in constants.items()})
-        finished = start_program(kernels, _layout(program, target), target, times)
+        kernels = [step.kernels for step in steps if isinstance(step, NativeStep)]
+        code = emitter.finish(kernels, _layout(program))
         with times.measure("load"):  # LLVM is still at work.
             arrays = gathering.result()
-    binary = Binary(target, finished(), emit_pool(target))
+        binary = Binary(target, code(), emit_pool(target))
     link = partial(link_program, target=target, threads=threads, times=times, recorded=recorded, without=without)
     fallbacks = [_fallback(step.node, link) for step in steps if isinstance(step, NodeStep)]
     with times.measure("load"):
@@ -167,10 +182,10 @@ def _checks(graph: Graph, steps: Sequence[NativeStep | NodeStep]) -> tuple[Check
     return tuple(Check(value, where) for value, where in found.items())
 
 
-def _layout(program: Program, target: Target) -> Layout:
+def _layout(program: Program) -> Layout:
     slots = {slot.name: number for number, slot in enumerate(program.slots)}
     symbols = {symbol: number for number, symbol in enumerate(program.symbols)}
-    return Layout(slots, symbols, target.spec.vector_bytes, target.spec.unit_bytes)
+    return Layout(slots, symbols)
 
 
 def _slots(graph: Graph, steps: Sequence[NativeStep | NodeStep], constants: Mapping[str, Array]) -> tuple[Slot, ...]:

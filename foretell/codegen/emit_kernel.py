@@ -1,10 +1,11 @@
 """From a loop nest to an LLVM function: explicit vectors, masked remainders, accumulators in registers.
 
 Every kernel becomes three functions:
-  name(table, dims, pool)            loads nothing; runs the loops, on the pool if they are parallel
-  name.task(context, begin, end)     what a thread runs: unpacks the table
-  name.body(buffers..., dims..., begin, end)   the loops, with buffers that are known not to overlap
-`table` is an array of addresses, one per buffer of the model; `dims` holds the values of its symbols.
+  body(buffers..., dims..., begin, end)   the loops, with buffers that are known not to overlap
+  task(context, begin, end)               what a thread runs: unpacks the table
+  name(table, dims, pool)                 loads nothing; runs the task, on the pool if the loops are parallel
+The first knows nothing of the model around it, and may be shared by kernels that do the same to other buffers. `table`
+is an array of addresses, one per buffer of the model; `dims` holds the values of its symbols.
 
 A vector loop over n runs in steps of `lanes * wide`, then of `lanes`, then once under a mask of n mod lanes. Vectors
 wider than a register give LLVM independent chains to interleave.
@@ -68,11 +69,12 @@ from foretell.loops.nodes import (
     Statement,
     Store,
     distinct_loads,
+    free_symbols,
     identity,
     loads_in,
     offset,
 )
-from foretell.target.hardware_spec import suits_half_vectors
+from foretell.target.hardware_spec import HardwareSpec, suits_half_vectors
 
 KERNEL = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER])
 """A kernel, or a step: (table of addresses, values of symbols, thread pool)."""
@@ -87,63 +89,50 @@ class Layout:
 
     slots: Mapping[str, int]
     symbols: Mapping[Sym, int]
-    vector_bytes: int
-    unit_bytes: int = 0
-    """What vectors pass through, if narrower ones take less time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
-    """Kernels that do the same to other buffers."""
+class Registers:
+    """What the loops of a target may use."""
 
-    shared: Kernel
-    """What they do, with names that all of them have in common (`loops/canonical.py`)."""
-    kernels: dict[str, Kernel]
-    """By the names of their functions."""
+    vector_bytes: int
+    unit_bytes: int
+    """What vectors pass through, if narrower ones take less time; else 0."""
+    instructions: Instructions
+    """Those of vector math."""
 
-
-def emit_kernels(
-    module: ir.Module,
-    alike: Alike,
-    layout: Layout,
-    parallel_for: ir.Function,
-    instructions: Instructions,
-    *,
-    mark_loops: bool = False,
-) -> None:
-    """Add a function for each kernel; all share a body, which is called like the first of them."""
-    symbols = tuple(layout.symbols)
-    shared = replace(alike.shared, name=next(iter(alike.kernels.values())).name)
-    body = _emit_body(module, shared, (*shared.reads, *shared.writes), symbols, layout, instructions, mark_loops)
-    for name, kernel in alike.kernels.items():
-        task = _emit_task(module, kernel, (*kernel.reads, *kernel.writes), symbols, layout, body)
-        _emit_entry(module, name, kernel, symbols, layout, task, parallel_for)
+    @classmethod
+    def of(cls, spec: HardwareSpec) -> Registers:
+        """As wide as vectors are, 16 bytes where there are none, and of x86 only what it says to have."""
+        is_fused = spec.architecture != "x86_64" or "fma" in spec.features
+        has_avx512 = spec.vector_bytes == 64 and {"avx512f", "avx512dq"} <= set(spec.features)
+        return cls(max(16, spec.vector_bytes), spec.unit_bytes, Instructions(is_fused, is_fused and has_avx512))
 
 
-def _internal(module: ir.Module, type: ir.FunctionType, name: str) -> ir.Function:
-    function = ir.Function(module, type, module.get_unique_name(name))
-    function.linkage = "internal"
-    function.attributes.add("nounwind")
+def declare_body(module: ir.Module, name: str, kernel: Kernel) -> ir.Function:
+    """What a kernel does to buffers at any addresses: (buffers, own symbols, first iteration, end)."""
+    count, symbols = len(kernel.reads) + len(kernel.writes), own_symbols(kernel)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * count + [I64] * (len(symbols) + 2)), name)
+    for attribute in ("nounwind", "noinline"):
+        function.attributes.add(attribute)
+    for argument in function.args[:count]:
+        argument.add_attribute("noalias")
     return function
 
 
-def _emit_body(
-    module: ir.Module,
-    kernel: Kernel,
-    buffers: Sequence[Buffer],
-    symbols: Sequence[Sym],
-    layout: Layout,
-    instructions: Instructions,
-    mark_loops: bool,
+def own_symbols(kernel: Kernel) -> tuple[Sym, ...]:
+    """The dimensions of the model that a kernel needs to know, in a fixed order."""
+    return tuple(sorted(free_symbols(kernel), key=lambda sym: (sym.name, sym.lo, sym.hi or 0, sym.multiple_of)))
+
+
+def emit_body(
+    module: ir.Module, name: str, kernel: Kernel, registers: Registers, *, mark_loops: bool = False
 ) -> ir.Function:
-    type = ir.FunctionType(ir.VoidType(), [POINTER] * len(buffers) + [I64] * (len(symbols) + 2))
-    function = _internal(module, type, f"{kernel.name}.body")
-    function.attributes.add("noinline")
-    for argument in function.args[: len(buffers)]:
-        argument.add_attribute("noalias")
+    function = declare_body(module, name, kernel)
+    buffers, symbols = (*kernel.reads, *kernel.writes), own_symbols(kernel)
     builder = PrintingBuilder(function.append_basic_block("entry"))
-    unit_bytes = layout.unit_bytes or layout.vector_bytes
-    emitter = _LoopEmitter(module, builder, layout.vector_bytes, unit_bytes, instructions)
+    unit_bytes = registers.unit_bytes or registers.vector_bytes
+    emitter = _LoopEmitter(module, builder, registers.vector_bytes, unit_bytes, registers.instructions)
     emitter.tile_element_bytes = max(4, widest_bytes(kernel.body))
     emitter.pointers = dict(zip(buffers, function.args, strict=False))
     emitter.values = dict(zip(symbols, function.args[len(buffers) :], strict=False))
@@ -166,24 +155,30 @@ def _order_streams(builder: PrintingBuilder) -> None:
         builder.call(declare_intrinsic(builder.module, "llvm.x86.sse.sfence", [], ir.VoidType(), []), [])
 
 
-def _emit_task(
-    module: ir.Module,
-    kernel: Kernel,
-    buffers: Sequence[Buffer],
-    symbols: Sequence[Sym],
-    layout: Layout,
-    body: ir.Function,
+def emit_kernel(
+    module: ir.Module, name: str, kernel: Kernel, layout: Layout, body: ir.Function, parallel_for: ir.Function
 ) -> ir.Function:
-    function = _internal(module, ir.FunctionType(ir.VoidType(), [POINTER, I64, I64]), f"{kernel.name}.task")
+    """The function of a kernel: it has the pool run a body, which others may share, on the kernel's buffers."""
+    return _emit_entry(module, name, kernel, layout, _emit_task(module, kernel, layout, body), parallel_for)
+
+
+def _emit_task(module: ir.Module, kernel: Kernel, layout: Layout, body: ir.Function) -> ir.Function:
+    name = module.get_unique_name(f"{kernel.name}.task")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I64, I64]), name)
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
     builder = PrintingBuilder(function.append_basic_block("entry"))
     context, begin, end = function.args
     table = builder.load(context, typ=POINTER)
     dims = builder.load(builder.gep(context, [integer(1)], source_etype=POINTER), typ=POINTER)
     addresses = [
         builder.load(builder.gep(table, [integer(layout.slots[b.name])], source_etype=POINTER), typ=POINTER)
-        for b in buffers
+        for b in (*kernel.reads, *kernel.writes)
     ]
-    values = [builder.load(builder.gep(dims, [integer(layout.symbols[s])], source_etype=I64), typ=I64) for s in symbols]
+    values = [
+        builder.load(builder.gep(dims, [integer(layout.symbols[s])], source_etype=I64), typ=I64)
+        for s in own_symbols(kernel)
+    ]
     builder.call(body, [*addresses, *values, begin, end])
     builder.ret_void()
     return function
@@ -193,11 +188,10 @@ def _emit_entry(
     module: ir.Module,
     name: str,
     kernel: Kernel,
-    symbols: Sequence[Sym],
     layout: Layout,
     task: ir.Function,
     parallel_for: ir.Function,
-) -> None:
+) -> ir.Function:
     function = ir.Function(module, KERNEL, name)
     function.attributes.add("nounwind")
     builder = PrintingBuilder(function.append_basic_block("entry"))
@@ -206,9 +200,9 @@ def _emit_entry(
     builder.store(table, context)
     builder.store(dims, builder.gep(context, [integer(1)], source_etype=POINTER))
     if isinstance(kernel.body, For) and kernel.body.kind == "parallel":
-        emitter = _LoopEmitter(module, builder, layout.vector_bytes)
+        emitter = _LoopEmitter(module, builder, LINE_BYTES)  # Of which no vector is made.
         used = expr.symbols(kernel.body.extent)
-        for symbol in symbols:
+        for symbol in own_symbols(kernel):
             if symbol in used:
                 place = builder.gep(dims, [integer(layout.symbols[symbol])], source_etype=I64)
                 emitter.values[symbol] = builder.load(place, typ=I64)
@@ -217,6 +211,7 @@ def _emit_entry(
     else:
         builder.call(task, [context, integer(0), integer(1)])
     builder.ret_void()
+    return function
 
 
 @dataclass(slots=True)

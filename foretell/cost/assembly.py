@@ -54,7 +54,7 @@ def assemble_kernel(kernel: Kernel, target: Target) -> str:
     slots = {buffer.name: number for number, buffer in enumerate((*kernel.reads, *kernel.writes))}
     symbols = sorted(free_symbols(kernel), key=lambda symbol: symbol.name)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
-    layout = Layout(slots, numbers, target.spec.vector_bytes, target.spec.unit_bytes)
+    layout = Layout(slots, numbers)
     return assemble_module(emit_module(kernel, layout, target, mark_loops=True), target)
 
 

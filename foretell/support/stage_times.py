@@ -8,7 +8,8 @@ from collections.abc import Generator, Mapping
 
 
 class StageTimes:
-    """Seconds per stage, in the order of first use; a stage that runs again adds to its time.
+    """Seconds per stage, in the order of first use; a stage that runs again adds to its time, and one that runs within
+    another is no part of that.
 
     times = StageTimes()
     with times.measure("import"):
@@ -18,6 +19,7 @@ class StageTimes:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._within_s = 0.0
 
     @property
     def seconds(self) -> Mapping[str, float]:
@@ -29,9 +31,11 @@ class StageTimes:
 
     @contextlib.contextmanager
     def measure(self, stage: str) -> Generator[None]:
-        start_s = time.perf_counter()
+        start_s, before_s, self._within_s = time.perf_counter(), self._within_s, 0.0
         self._seconds.setdefault(stage, 0.0)
         try:
             yield
         finally:
-            self._seconds[stage] += time.perf_counter() - start_s
+            took_s = time.perf_counter() - start_s
+            self._seconds[stage] += took_s - self._within_s
+            self._within_s = before_s + took_s

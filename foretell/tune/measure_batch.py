@@ -108,8 +108,7 @@ def _loaded(kernels: Sequence[Kernel], arrays: dict[str, Array], batch: Batch) -
     """A function that does nothing, and one for each kernel; None for one whose results differ from the first one's."""
     outputs = {b.name: _near(np.zeros(b.type.static_shape, b.dtype.numpy)) for b in batch.nest.writes}
     held = {**arrays, **outputs}
-    spec = batch.target.spec
-    layout = Layout({name: number for number, name in enumerate(held)}, {}, spec.vector_bytes, spec.unit_bytes)
+    layout = Layout({name: number for number, name in enumerate(held)}, {})
     POOLS.load(emit_pool(batch.target))
     code = NativeCode(*emit_program([[], *([kernel] for kernel in kernels)], layout, batch.target))
     table = (ctypes.c_void_p * len(held))(*(array.ctypes.data for array in held.values()))

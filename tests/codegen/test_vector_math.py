@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from foretell.codegen.emit_program import math_instructions
+from foretell.codegen.emit_kernel import Registers
 from foretell.codegen.math_lanes import Instructions
 from foretell.codegen.vector_math import (
     BINARY_FUNCTIONS,
@@ -554,7 +554,7 @@ def test_no_library_is_called(triple: str, cpu: str, features: str, instructions
     [("x86-64-v2", UNFUSED), ("x86-64-v3", PLAIN), ("x86-64-v4", AVX512), ("neoverse-n1", PLAIN), ("riscv64", PLAIN)],
 )
 def test_targets_have_instructions(target: str, instructions: Instructions) -> None:
-    assert math_instructions(resolve_target(target).spec) == instructions
+    assert Registers.of(resolve_target(target).spec).instructions == instructions
 
 
 def test_fused_steps_need_hardware() -> None:

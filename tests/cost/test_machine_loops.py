@@ -142,7 +142,7 @@ def test_marks_change_no_loop(name: str) -> None:
     """And nothing at all on x86; on AArch64 registers are saved in another order."""
     target = resolve_target(name)
     kernel = tiled_product(target, 4, 2)
-    layout = Layout({"a": 0, "b": 1, "c": 2}, {}, target.spec.vector_bytes)
+    layout = Layout({"a": 0, "b": 1, "c": 2}, {})
     before = emit_program([[kernel]], layout, target)
     texts = [
         assemble_module(emit_module(kernel, layout, target, mark_loops=marked), target) for marked in (False, True)
@@ -158,7 +158,7 @@ def test_marks_change_no_loop(name: str) -> None:
 def test_code_bytes_are_about_those_of_the_object() -> None:
     target = resolve_target("icelake-server")
     kernel = tiled_product(target, 6, 4)
-    layout = Layout({"a": 0, "b": 1, "c": 2}, {}, target.spec.vector_bytes)
+    layout = Layout({"a": 0, "b": 1, "c": 2}, {})
     object = llvmlite.binding.ObjectFileRef.from_data(*emit_program([[kernel]], layout, target))
     (size,) = (section.size() for section in object.sections() if section.is_text())
     functions = parse_assembly(assemble_kernel(kernel, target), target.architecture)

@@ -91,4 +91,4 @@ def test_emits_for_every_architecture(name: str) -> None:
     target = resolve_target(name)
     after = fetch_slabs(kernel(S, M, (S, 6), (M, 8)), CACHES)
     slots = {buffer.name: number for number, buffer in enumerate((*after.reads, *after.writes))}
-    assert emit_program([[after]], Layout(slots, {}, max(16, target.spec.vector_bytes)), target)
+    assert emit_program([[after]], Layout(slots, {}), target)

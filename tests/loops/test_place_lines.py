@@ -176,4 +176,4 @@ def test_emits_for_every_architecture(name: str, sizes: tuple[int, ...]) -> None
     target = resolve_target(name)
     kernel = place_lines(kernel_of(bias(40, 1024)), sizes)
     slots = {buffer.name: number for number, buffer in enumerate((*kernel.reads, *kernel.writes))}
-    assert emit_program([[kernel]], Layout(slots, {}, max(16, target.spec.vector_bytes)), target)
+    assert emit_program([[kernel]], Layout(slots, {}), target)

@@ -45,8 +45,7 @@ def run_interpreted(kernel: Kernel, arrays: dict[str, Array]) -> Array:
 def run_native(kernel: Kernel, arrays: dict[str, Array], out: Array, threads: int = 2) -> Array:
     """The only output, from machine code; `out` is where it is written."""
     buffers = (*kernel.reads, *kernel.writes)
-    slots, spec = {buffer.name: number for number, buffer in enumerate(buffers)}, TARGET.spec
-    layout = Layout(slots, {}, spec.vector_bytes, spec.unit_bytes)
+    layout = Layout({buffer.name: number for number, buffer in enumerate(buffers)}, {})
     POOLS.load(emit_pool(TARGET))
     code = NativeCode(*emit_program([[kernel]], layout, TARGET))
     held = [arrays[buffer.name] for buffer in kernel.reads] + [out]
