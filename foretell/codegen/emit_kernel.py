@@ -109,13 +109,13 @@ class Registers:
         return cls(max(16, spec.vector_bytes), spec.unit_bytes, Instructions(is_fused, is_fused and has_avx512))
 
 
-def declare_body(module: ir.Module, name: str, kernel: Kernel) -> ir.Function:
-    """What a kernel does to buffers at any addresses: (buffers, own symbols, first iteration, end)."""
-    count, symbols = len(kernel.reads) + len(kernel.writes), own_symbols(kernel)
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * count + [I64] * (len(symbols) + 2)), name)
+def declare_body(module: ir.Module, name: str, kernel: Kernel, symbols: Sequence[Sym]) -> ir.Function:
+    """What a kernel does to buffers at any addresses: (buffers, values of symbols, first iteration, end)."""
+    buffers = [POINTER] * (len(kernel.reads) + len(kernel.writes))
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*buffers, *[I64] * (len(symbols) + 2)]), name)
     for attribute in ("nounwind", "noinline"):
         function.attributes.add(attribute)
-    for argument in function.args[:count]:
+    for argument in function.args[: len(buffers)]:
         argument.add_attribute("noalias")
     return function
 
@@ -126,10 +126,16 @@ def own_symbols(kernel: Kernel) -> tuple[Sym, ...]:
 
 
 def emit_body(
-    module: ir.Module, name: str, kernel: Kernel, registers: Registers, *, mark_loops: bool = False
+    module: ir.Module,
+    name: str,
+    kernel: Kernel,
+    symbols: Sequence[Sym],
+    registers: Registers,
+    *,
+    mark_loops: bool = False,
 ) -> ir.Function:
-    function = declare_body(module, name, kernel)
-    buffers, symbols = (*kernel.reads, *kernel.writes), own_symbols(kernel)
+    function = declare_body(module, name, kernel, symbols)
+    buffers = (*kernel.reads, *kernel.writes)
     builder = PrintingBuilder(function.append_basic_block("entry"))
     unit_bytes = registers.unit_bytes or registers.vector_bytes
     emitter = _LoopEmitter(module, builder, registers.vector_bytes, unit_bytes, registers.instructions)
@@ -156,13 +162,22 @@ def _order_streams(builder: PrintingBuilder) -> None:
 
 
 def emit_kernel(
-    module: ir.Module, name: str, kernel: Kernel, layout: Layout, body: ir.Function, parallel_for: ir.Function
+    module: ir.Module,
+    name: str,
+    kernel: Kernel,
+    symbols: Sequence[Sym],
+    layout: Layout,
+    body: ir.Function,
+    parallel_for: ir.Function,
 ) -> ir.Function:
     """The function of a kernel: it has the pool run a body, which others may share, on the kernel's buffers."""
-    return _emit_entry(module, name, kernel, layout, _emit_task(module, kernel, layout, body), parallel_for)
+    task = _emit_task(module, kernel, symbols, layout, body)
+    return _emit_entry(module, name, kernel, symbols, layout, task, parallel_for)
 
 
-def _emit_task(module: ir.Module, kernel: Kernel, layout: Layout, body: ir.Function) -> ir.Function:
+def _emit_task(
+    module: ir.Module, kernel: Kernel, symbols: Sequence[Sym], layout: Layout, body: ir.Function
+) -> ir.Function:
     name = module.get_unique_name(f"{kernel.name}.task")
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER, I64, I64]), name)
     function.linkage = "internal"
@@ -175,10 +190,7 @@ def _emit_task(module: ir.Module, kernel: Kernel, layout: Layout, body: ir.Funct
         builder.load(builder.gep(table, [integer(layout.slots[b.name])], source_etype=POINTER), typ=POINTER)
         for b in (*kernel.reads, *kernel.writes)
     ]
-    values = [
-        builder.load(builder.gep(dims, [integer(layout.symbols[s])], source_etype=I64), typ=I64)
-        for s in own_symbols(kernel)
-    ]
+    values = [builder.load(builder.gep(dims, [integer(layout.symbols[s])], source_etype=I64), typ=I64) for s in symbols]
     builder.call(body, [*addresses, *values, begin, end])
     builder.ret_void()
     return function
@@ -188,6 +200,7 @@ def _emit_entry(
     module: ir.Module,
     name: str,
     kernel: Kernel,
+    symbols: Sequence[Sym],
     layout: Layout,
     task: ir.Function,
     parallel_for: ir.Function,
@@ -202,7 +215,7 @@ def _emit_entry(
     if isinstance(kernel.body, For) and kernel.body.kind == "parallel":
         emitter = _LoopEmitter(module, builder, LINE_BYTES)  # Of which no vector is made.
         used = expr.symbols(kernel.body.extent)
-        for symbol in own_symbols(kernel):
+        for symbol in symbols:
             if symbol in used:
                 place = builder.gep(dims, [integer(layout.symbols[symbol])], source_etype=I64)
                 emitter.values[symbol] = builder.load(place, typ=I64)

@@ -15,9 +15,10 @@ from itertools import count
 import llvmlite.ir as ir
 
 from foretell.codegen.compile_module import compile_module, compile_text, module_text
-from foretell.codegen.emit_kernel import KERNEL, Layout, Registers, declare_body, emit_body, emit_kernel
+from foretell.codegen.emit_kernel import KERNEL, Layout, Registers, declare_body, emit_body, emit_kernel, own_symbols
 from foretell.codegen.thread_pool import emit_thread_pool
 from foretell.codegen.types import I64, POINTER
+from foretell.ir.expr import Sym
 from foretell.loops.canonical import canonical
 from foretell.loops.nodes import Kernel
 from foretell.support.collect_later import collect_now
@@ -46,7 +47,9 @@ class _Body:
     name: str
     kernel: Kernel
     """With names that all of them have in common (`loops/canonical.py`)."""
-    text: str
+    symbols: tuple[Sym, ...]
+    size: int
+    """Characters, as it is printed."""
 
 
 class ProgramEmitter:
@@ -83,7 +86,7 @@ class ProgramEmitter:
         """A kernel in its final form; a module is begun where the one before is full."""
         with self._times.measure("emit"):
             self._body(kernel)
-            if sum(len(body.text) for body in self._next) >= MODULE_TEXT:
+            if sum(body.size for body in self._next) >= MODULE_TEXT:
                 module = _module(self._target)
                 self._emit_bodies(module)
                 self._compile(module)
@@ -102,9 +105,10 @@ class ProgramEmitter:
                 for kernel in step:
                     body = bodies[id(kernel)]
                     if body.name not in functions:
-                        functions[body.name] = declare_body(module, body.name, body.kernel)
+                        functions[body.name] = declare_body(module, body.name, body.kernel, body.symbols)
                     name = f"foretell_kernel_{next(numbers)}"
-                    entry = emit_kernel(module, name, kernel, layout, functions[body.name], parallel_for)
+                    own = functions[body.name]
+                    entry = emit_kernel(module, name, kernel, body.symbols, layout, own, parallel_for)
                     builder.call(entry, function.args)
                 builder.ret_void()
             self._compile(module)
@@ -115,7 +119,8 @@ class ProgramEmitter:
             shared = canonical(kernel)
             text = str(shared)
             if text not in self._bodies:
-                self._bodies[text] = _Body(f"foretell_body_{len(self._bodies)}", shared, text)
+                name = f"foretell_body_{len(self._bodies)}"
+                self._bodies[text] = _Body(name, shared, own_symbols(shared), len(text))
                 self._next.append(self._bodies[text])
             self._known[id(kernel)] = kernel, self._bodies[text]
         return self._known[id(kernel)][1]
@@ -123,7 +128,7 @@ class ProgramEmitter:
     def _emit_bodies(self, module: ir.Module) -> dict[str, ir.Function]:
         """Add those that no module has yet."""
         bodies, self._next = self._next, []
-        return {body.name: emit_body(module, body.name, body.kernel, self._registers) for body in bodies}
+        return {b.name: emit_body(module, b.name, b.kernel, b.symbols, self._registers) for b in bodies}
 
     def _compile(self, module: ir.Module) -> None:
         if self._modules:  # The module before, which refers to itself, while LLVM works on it.
@@ -148,9 +153,10 @@ def emit_module(kernel: Kernel, layout: Layout, target: Target, *, mark_loops: b
     """
     module = _module(target)
     parallel_for = ir.Function(module, PARALLEL_FOR, "foretell_parallel_for")
-    shared = replace(canonical(kernel), name=kernel.name)
-    body = emit_body(module, f"{kernel.name}.body", shared, Registers.of(target.spec), mark_loops=mark_loops)
-    emit_kernel(module, "foretell_kernel_0", kernel, layout, body, parallel_for)
+    shared, symbols = replace(canonical(kernel), name=kernel.name), own_symbols(kernel)
+    registers = Registers.of(target.spec)
+    body = emit_body(module, f"{kernel.name}.body", shared, symbols, registers, mark_loops=mark_loops)
+    emit_kernel(module, "foretell_kernel_0", kernel, symbols, layout, body, parallel_for)
     return module
 
 
