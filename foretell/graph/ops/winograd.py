@@ -14,7 +14,6 @@ the same expression.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from functools import cache
 from itertools import product
 from typing import TypeAlias
@@ -176,19 +175,20 @@ def by_value(value: Dim, cases: Sequence[Scalar]) -> Scalar:
 def transformed(values: Mapping[Places, Scalar], matrices: Sequence[Matrix], dtype: DType) -> dict[Places, Scalar]:
     """Each axis of a small array multiplied by its matrix, the first axis first; in row-major order."""
     current = dict(values)
-    for axis in range(len(matrices)):
+    for axis, exact in enumerate(matrices):
+        matrix = [[float(factor) for factor in row] for row in exact]
         rows: dict[Places, list[Scalar]] = {}
         for place in sorted(current):
             rows.setdefault(place[:axis] + place[axis + 1 :], []).append(current[place])
         current = {
             (*rest[:axis], number, *rest[axis:]): value
             for rest, row in rows.items()
-            for number, value in enumerate(products(matrices[axis], row, dtype))
+            for number, value in enumerate(products(matrix, row, dtype))
         }
     return {place: current[place] for place in sorted(current)}
 
 
-def products(matrix: Matrix, values: Sequence[Scalar], dtype: DType) -> list[Scalar]:
+def products(matrix: Sequence[Sequence[float]], values: Sequence[Scalar], dtype: DType) -> list[Scalar]:
     """A matrix times a vector; points p and -p make pairs of columns or rows that share sums.
 
     y0 = 4*x0 + x1 + x2;  y1 = 4*x0 - x1 - x2     ->  s = 4*x0; d = x1 + x2;  y0 = s + d;  y1 = s - d
@@ -210,10 +210,10 @@ def products(matrix: Matrix, values: Sequence[Scalar], dtype: DType) -> list[Sca
     return [value for value in sums if value is not None]
 
 
-Term: TypeAlias = tuple[Fraction, "Scalar"]
+Term: TypeAlias = tuple[float, "Scalar"]
 
 
-def _rows_of_terms(matrix: Matrix, values: Sequence[Scalar]) -> list[list[Term]]:
+def _rows_of_terms(matrix: Sequence[Sequence[float]], values: Sequence[Scalar]) -> list[list[Term]]:
     """What each row adds up: values, or sums and differences of two that no row tells apart but by sign."""
     columns = list(zip(*matrix, strict=True))
     rows: list[list[Term]] = [[] for _ in matrix]
@@ -233,7 +233,7 @@ def _rows_of_terms(matrix: Matrix, values: Sequence[Scalar]) -> list[list[Term]]
     return rows
 
 
-def _is_alike(left: Sequence[Fraction], right: Sequence[Fraction]) -> bool:
+def _is_alike(left: Sequence[float], right: Sequence[float]) -> bool:
     return all(one in (other, -other) for one, other in zip(left, right, strict=True))
 
 
@@ -248,9 +248,9 @@ def _sum(terms: Sequence[Term], dtype: DType) -> Scalar:
     """A sum that starts from what is added as it is; factors of 1 and -1 multiply nothing."""
     first = next((number for number, (factor, _) in enumerate(terms) if factor == 1), 0)
     factor, value = terms[first]
-    total = value if factor == 1 else Apply("mul", (Const(float(factor), dtype), value))
+    total = value if factor == 1 else Apply("mul", (Const(factor, dtype), value))
     for factor, value in (*terms[:first], *terms[first + 1 :]):
-        added = value if abs(factor) == 1 else Apply("mul", (Const(float(abs(factor)), dtype), value))
+        added = value if abs(factor) == 1 else Apply("mul", (Const(abs(factor), dtype), value))
         total = Apply("add" if factor > 0 else "sub", (total, added))
     return total
 
