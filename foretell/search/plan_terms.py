@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     tiles = tiles_wide * others * tiles_tall
     slabs = tiles_wide * _spread(problem, operands.vector_loads)
     row_parts = problem.row_count // together * tiles_tall * _spread(problem, operands.row_loads)
-    slab, tile_bytes = operands.vector_bytes / slabs, operands.row_bytes / row_parts
+    slab, tile_bytes = operands.vector_bytes / slabs * _in_lines(problem, spec, plans), operands.row_bytes / row_parts
     block = np.minimum(points, block_points(problem, plans))
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = _summed_part(problem, plans)
@@ -171,6 +171,16 @@ def _tile_cycles(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
         return tile_cycles(spec, rows, width, problem.lanes, problem.loads, steps)
 
     return covered(plans.rows, plans.width, tiled_rows(problem, plans), problem.vector.extent, each)
+
+
+def _in_lines(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
+    """Lines that hold a slab over its size: where it is no copy, each step of the sum begins and ends within one."""
+    line_bytes, width_bytes = spec.caches[0].line_bytes, plans.width * (problem.contraction.bits // 8)
+    found = np.ones(len(plans))
+    for panel in problem.vector_panels:
+        shared_bytes = line_bytes - np.gcd(width_bytes, gcd(line_bytes, *panel.sum_bytes))
+        found = np.maximum(found, 1 + shared_bytes / width_bytes)
+    return np.where(plans.copies | (plans.width >= problem.vector.extent), 1.0, found)
 
 
 def _missed_rows(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:

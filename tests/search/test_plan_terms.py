@@ -32,6 +32,7 @@ from tests.search.test_schedule_contraction import (
 SAPPHIRE_RAPIDS = resolve_target("sapphirerapids").spec
 ZEN3 = with_cores(resolve_target("znver3").spec, 1)
 ZEN4 = with_cores(resolve_target("znver4").spec, 1)
+ZEN3 = with_cores(resolve_target("znver3").spec, 1)
 
 
 def problem_of(graph: Graph, spec: HardwareSpec) -> Problem | None:
@@ -153,6 +154,17 @@ def test_tasks_are_copies() -> None:
     copied = plans.take(plans.copies & (plans.rows == 4) & (plans.width == 49))
     assert copied.block_rows.tolist() == [0, *(2**power for power in range(2, 10))]
     assert task_count(problem, copied).tolist() == [4, *(4 * 1024 // 2**power for power in range(2, 10))]
+
+
+def test_slabs_that_are_no_copies_are_read_in_lines() -> None:
+    """Rows of 96 columns begin lines: so do pieces of 32, and not all of 24, of which a line holds parts of two."""
+    problem = problem_of(batched_product(4, 512, 96, 512), ZEN3)
+    assert problem is not None and problem.vector.extent == 96
+    plans = every_plan(problem, ZEN3)
+    slabs = plan_terms(problem, ZEN3, plans).slabs
+    whole = (plans.rows == 2) & (plans.sum_block == 0) & (plans.block_rows == 0)
+    in_pieces, in_lines = (slabs[whole & ~plans.copies & (plans.width == width)].min() for width in (24, 32))
+    assert in_pieces == pytest.approx((1 + 32 / 96) * in_lines, rel=0.05)
 
 
 def test_vectors_at_equal_places_of_the_first_cache_are_waited_for() -> None:
