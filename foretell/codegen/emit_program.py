@@ -139,11 +139,10 @@ class ProgramEmitter:
     def _code(self) -> tuple[bytes, ...]:
         """Who waits takes the last module that nobody works on."""
         with self._times.measure("llvm"):
-            done = [
-                compile_text(text, self._target) if code.cancel() else code.result
-                for text, code in reversed(self._modules)
-            ]
-            return tuple(each if isinstance(each, bytes) else each() for each in reversed(done))
+            taken = {
+                text: compile_text(text, self._target) for text, waiting in reversed(self._modules) if waiting.cancel()
+            }
+            return tuple(taken[text] if text in taken else waiting.result() for text, waiting in self._modules)
 
 
 def emit_module(kernel: Kernel, layout: Layout, target: Target, *, mark_loops: bool = False) -> ir.Module:
