@@ -224,7 +224,7 @@ def _symbols(slots: Sequence[Slot], steps: Sequence[NativeStep | NodeStep]) -> t
         else:
             for kernel in step.kernels:
                 found |= free_symbols(kernel)
-    return tuple(sorted(found, key=lambda symbol: (symbol.name, symbol.lo, symbol.hi or 0, symbol.multiple_of)))
+    return expr.in_order(found)
 
 
 def _steps(steps: Sequence[NativeStep | NodeStep], numbers: Mapping[str, int]) -> tuple[Step, ...]:

@@ -122,7 +122,7 @@ def declare_body(module: ir.Module, name: str, kernel: Kernel, symbols: Sequence
 
 def own_symbols(kernel: Kernel) -> tuple[Sym, ...]:
     """The dimensions of the model that a kernel needs to know, in a fixed order."""
-    return tuple(sorted(free_symbols(kernel), key=lambda sym: (sym.name, sym.lo, sym.hi or 0, sym.multiple_of)))
+    return expr.in_order(free_symbols(kernel))
 
 
 def emit_body(

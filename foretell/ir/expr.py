@@ -231,6 +231,11 @@ class Poly(Compound):
     __repr__ = __str__
 
 
+def in_order(symbols: Iterable[Sym]) -> tuple[Sym, ...]:
+    """The same order whatever they come in."""
+    return tuple(sorted(symbols, key=lambda symbol: (symbol.name, symbol.lo, symbol.hi or 0, symbol.multiple_of)))
+
+
 def without_constant(value: Dim) -> Dim:
     """The expression less its constant term."""
     return _from_sorted(terms_of(value)[:-1]) if constant_term(value) else value

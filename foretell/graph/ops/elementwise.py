@@ -112,7 +112,7 @@ def _relu(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
 
 
 def _gelu(loads: tuple[Scalar, ...], attrs: Attrs) -> Scalar:
-    """x times the normal distribution's, or its tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    """x times the normal distribution function, or its tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415)."""
     (x,) = loads
     if attrs.get("approximate") != "tanh":
         return Apply("mul", (x, Apply("normal_cdf", (x,))))
