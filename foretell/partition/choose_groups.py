@@ -40,10 +40,10 @@ NEARLY = 0.15
 """Choices of axes that take so much more than the best one are not looked at for longer runs."""
 LEAST_SHARE = 0.002
 """The part of the program's time that a run must take besides computing, for fusing it to be looked at."""
-LEAST_HOPE = 0.12
-"""The part of the time of a run that must not be computing, for fusing it to be looked at."""
 LEAST_GAIN = 0.04
 """The part of the time that fusing must be predicted to save: the prediction is not better than that."""
+LEAST_HOPE = 2 * LEAST_GAIN
+"""The part of the time of a run that must not be computing, for fusing it to be looked at: twice what must be saved."""
 
 
 @dataclass(frozen=True, slots=True)
