@@ -25,6 +25,7 @@ from foretell.loops.finish_kernel import finish_kernel
 from foretell.loops.lower import Fusion
 from foretell.loops.lower_graph import NativeStep, NodeStep, buffer_of, lower_graph
 from foretell.loops.nodes import Kernel, free_symbols
+from foretell.partition.align_operands import is_worth_aligning
 from foretell.partition.choose_groups import Decision, GroupChooser
 from foretell.runtime.arena import gathered
 from foretell.runtime.program import Binary, Check, Program, Slot, Step
@@ -87,6 +88,7 @@ def lower_program(
         schedule,
         None if Part.FUSION in without else fusion,
         finish,
+        lambda operand: is_worth_aligning(operand, target.spec),
         permute=Part.LAYOUTS not in without,
     )
     nests = tuple((nest, each.counts[name]) for each in (schedule, inside) for name, nest in each.nests.items())

@@ -14,7 +14,7 @@ from foretell.loops.nodes import Kernel
 from foretell.loops.split_by_value import split_by_value
 from foretell.loops.spread_rows import spread_rows
 from foretell.loops.stages import flatten, inline, split_at_conditions
-from foretell.loops.transpose_operands import transpose_operands
+from foretell.loops.transpose_operands import Aligns, never, transpose_operands
 from foretell.loops.widen_buffers import widen_buffers
 
 
@@ -39,13 +39,15 @@ def lower_graph(
     schedule: Scheduler | None = None,
     fusion: Fusion | None = None,
     finish: Finish = lambda kernel: kernel,
+    aligns: Aligns = never,
     *,
     permute: bool = True,
 ) -> list[NativeStep | NodeStep]:
     """The steps that compute a graph's outputs, in order.
 
-    `schedule` is asked about sums of products, `fusion` about what is fused, and `finish` has the last word on a
-    kernel; unless they may be permuted, buffers have the order of dimensions that the graph gives them.
+    `schedule` is asked about sums of products, `fusion` about what is fused, `aligns` about operands of the caller, and
+    `finish` has the last word on a kernel; unless they may be permuted, buffers have the order of dimensions that the
+    graph gives them.
     """
     steps: list[NativeStep | NodeStep] = []
     run: list[Node] = []
@@ -54,11 +56,11 @@ def lower_graph(
             run.append(node)
             continue
         if run:
-            steps.append(_native_step(run, graph, lanes, schedule, fusion, finish, permute))
+            steps.append(_native_step(run, graph, lanes, schedule, fusion, finish, aligns, permute))
             run = []
         steps.append(NodeStep(node))
     if run:
-        steps.append(_native_step(run, graph, lanes, schedule, fusion, finish, permute))
+        steps.append(_native_step(run, graph, lanes, schedule, fusion, finish, aligns, permute))
     return steps
 
 
@@ -73,6 +75,7 @@ def _native_step(
     schedule: Scheduler | None,
     fusion: Fusion | None,
     finish: Finish,
+    aligns: Aligns,
     permute: bool,
 ) -> NativeStep:
     inside = {value for node in nodes for value in node.outputs}
@@ -87,7 +90,7 @@ def _native_step(
         stages = choose_layouts(stages, kept, constants, lanes)
     stages = spread_rows(widen_buffers(stages, kept), kept)
     stages = split_by_value(split_at_conditions(stages))
-    stages = transpose_operands(stages, constants, frozenset(value.name for value in graph.inputs))
+    stages = transpose_operands(stages, constants, frozenset(value.name for value in graph.inputs), aligns)
     return NativeStep(tuple(lower(stages, kept, lanes, schedule, fusion, finish)))
 
 

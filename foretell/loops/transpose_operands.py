@@ -9,8 +9,8 @@ that tiles read of them touch up to twice as many lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from foretell.ir import expr
@@ -22,26 +22,51 @@ from foretell.loops.stages import TensorStage, is_sum_of_products
 
 LEAST_USES = 16
 """A copy pays if every element is used so often."""
-LEAST_ALIGNED_USES = 96
-"""One that only begins elsewhere, if every element is used so often,"""
-LEAST_LENGTH = 256
-"""and the sum has so many steps: a slab of two lines for each of fewer stays in the first cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unaligned:
+    """An operand of a product that begins anywhere in a line: `length` by `width` elements, `batch` times."""
+
+    batch: int
+    rows: int
+    """Of the output, which all use the same elements."""
+    length: int
+    """Steps of the sum."""
+    width: int
+    bits: int
+    """Of an element."""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch * self.length * self.width * self.bits // 8
+
+
+Aligns = Callable[[Unaligned], bool]
+"""Tells whether a copy that begins at a line is worth it."""
+
+
+def never(_: Unaligned) -> bool:
+    return False
 
 
 def transpose_operands(
-    stages: Sequence[TensorStage], constants: frozenset[str], inputs: frozenset[str] = frozenset()
+    stages: Sequence[TensorStage],
+    constants: frozenset[str],
+    inputs: frozenset[str] = frozenset(),
+    aligns: Aligns = never,
 ) -> list[TensorStage]:
     """Add copies where they let a sum of products run in vectors over its output, or these begin at lines.
 
     Copies of `inputs` come first, in nobody's way. Declines when an axis of the output suits vectors already (constants
-    are packed when code is made) and the operand is no input, when two operands would have to be copied, when elements
-    are used too rarely, and for inputs if the sum is short.
+    are packed when code is made) and the operand is no input that is worth aligning, when two operands would have to be
+    copied, and when elements are used too rarely.
     """
     first: list[TensorStage] = []
     result: list[TensorStage] = []
     for number, stage in enumerate(stages):
         strided = _try_operand(stage, constants) if is_sum_of_products(stage) else None
-        found = strided or (_try_unaligned(stage, inputs) if is_sum_of_products(stage) else None)
+        found = strided or (_try_unaligned(stage, inputs, aligns) if is_sum_of_products(stage) else None)
         if found is not None:
             load, axis = found
             order = _order(load, axis)
@@ -69,10 +94,10 @@ def _try_operand(stage: TensorStage, constants: frozenset[str]) -> tuple[Load, A
     return min(found, key=lambda each: each[0])[1:] if found else None
 
 
-def _try_unaligned(stage: TensorStage, inputs: frozenset[str]) -> tuple[Load, Axis] | None:
-    """The caller's operand that alone runs along the output, if a copy of it would serve many points."""
-    loads, points = list(dict.fromkeys(loads_in(stage.body))), stage.points
-    if not all(map(_is_plain, loads)) or not isinstance(points, int) or _length(stage) < LEAST_LENGTH:
+def _try_unaligned(stage: TensorStage, inputs: frozenset[str], aligns: Aligns) -> tuple[Load, Axis] | None:
+    """The caller's operand that alone runs along the output, if a copy of it would be worth it."""
+    loads = list(dict.fromkeys(loads_in(stage.body)))
+    if not all(map(_is_plain, loads)):
         return None
     for axis in stage.axes:
         along = [load for load in loads if _stride(load, axis) != 0]
@@ -82,16 +107,22 @@ def _try_unaligned(stage: TensorStage, inputs: frozenset[str]) -> tuple[Load, Ax
         source, symbols = load.source, set(load.indices)
         if not isinstance(source, Buffer) or source.name not in inputs or _stride(load, axis) != 1:
             continue
-        elements = source.type.elements
         is_whole = all(isinstance(index, Sym) for index in load.indices) and len(symbols) == len(load.indices)
-        if is_whole and isinstance(elements, int) and points >= LEAST_ALIGNED_USES * elements:
+        unaligned = _try_sizes(stage, source, axis) if is_whole else None
+        if unaligned is not None and aligns(unaligned):
             return load, axis
     return None
 
 
-def _length(stage: TensorStage) -> int:
-    """Steps of a sum; 0 if that is not known."""
-    return prod(axis.extent if isinstance(axis.extent, int) else 0 for axis in stage.reduction_axes)
+def _try_sizes(stage: TensorStage, source: Buffer, axis: Axis) -> Unaligned | None:
+    """What a stage reads of a buffer along an axis; None if sizes are not known, or empty."""
+    points, elements, width = stage.points, source.type.elements, axis.extent
+    extents = [axis.extent for axis in stage.reduction_axes]
+    length = prod(extent if isinstance(extent, int) else 0 for extent in extents)
+    if not (isinstance(points, int) and isinstance(elements, int) and isinstance(width, int) and length and elements):
+        return None
+    batch, rows = elements // (length * width), points // elements
+    return Unaligned(batch, rows, length, width, 8 * source.dtype.itemsize) if batch and rows else None
 
 
 def _stride(load: Load, axis: Axis) -> int | None:

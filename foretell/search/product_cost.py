@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
 
 from foretell.graph.ops.strassen import AMPLIFICATION, PRODUCTS
@@ -104,23 +105,37 @@ def halved_error(length: int, levels: int) -> float:
 
 def plain_cycles(product: Product, spec: HardwareSpec) -> float:
     """Of one core, if operands are near."""
-    return product.batch * product.length * fastest_step(spec, product.rows, product.width)
+    return product.batch * product.length * fastest_tile(spec, product.rows, product.width).step_cycles
 
 
 def paired_cycles(product: Product, spec: HardwareSpec) -> float:
     """The same with products in pairs, preparing rows included."""
     lanes = spec.vector_lanes(FLOAT_BITS)
-    each = product.length / 3 * fastest_step(spec, product.rows, product.width, PAIRED)
+    each = product.length / 3 * fastest_tile(spec, product.rows, product.width, loads=PAIRED).step_cycles
     preparing = product.rows * (ROW_CYCLES + VECTOR_CYCLES * -(-product.length // lanes))
     return product.batch * (each + preparing)
 
 
-def fastest_step(spec: HardwareSpec, rows: int, width: int, loads: TileLoads = PLAIN) -> float:
-    """Cycles of one step of a sum over all rows and columns of the output, in the tiles that suit them best.
+@dataclass(frozen=True, slots=True)
+class FastestTile:
+    """The tiles that suit rows and columns of an output best."""
 
-    The shorter of multiplying and loading counts as hidden: the other numbers here were measured against such steps.
-    """
-    lanes = spec.vector_lanes(FLOAT_BITS)
+    rows: int
+    width: int
+    count: int
+    """Tiles that cover it."""
+    step_cycles: float
+    """Of one step of the sum, all of them together."""
+
+
+def fastest_tile(
+    spec: HardwareSpec, rows: int, width: int, bits: int = FLOAT_BITS, loads: TileLoads = PLAIN
+) -> FastestTile:
+    """The shorter of multiplying and loading counts as hidden: the other numbers here were measured against that."""
+    lanes = spec.vector_lanes(bits)
     tall, wide = tile_shapes(spec, rows, width, lanes, loads)
     cycles, _ = covered(tall, wide, rows, width, lambda rows, width: tile_cycles(spec, rows, width, lanes, loads))
-    return float((cycles + STEP_CYCLES * -(-rows // tall) * -(-width // wide)).min())
+    counts = -(-rows // tall) * -(-width // wide)
+    cycles = cycles + STEP_CYCLES * counts
+    best = int(cycles.argmin())
+    return FastestTile(int(tall[best]), int(wide[best]), int(counts[best]), float(cycles[best]))

@@ -9,7 +9,7 @@ from foretell.graph.cook_toom import MAX_POINTS, amplification
 from foretell.graph.ops.winograd import transform_additions
 from foretell.graph.rewrites.use_winograd import Convolution
 from foretell.search.near_memory import Amounts, cycles_from
-from foretell.search.product_cost import GROWTH, ROUNDING, WAITING_SHARE, fastest_step
+from foretell.search.product_cost import GROWTH, ROUNDING, WAITING_SHARE, fastest_tile
 from foretell.target.hardware_spec import HardwareSpec
 
 TILES = (2, 3, 4, 5, 6)
@@ -77,7 +77,10 @@ def direct_time(convolution: Convolution, spec: HardwareSpec, weights_bytes: int
     own_bytes = _direct_bytes(convolution)
     weights = cycles_from(spec, own_bytes, max(weights_bytes, own_bytes))
     return ConvolutionTime(
-        _seconds(spec, steps * fastest_step(spec, rows, convolution.outputs)), _seconds(spec, weights), 0.0, 0.0
+        _seconds(spec, steps * fastest_tile(spec, rows, convolution.outputs).step_cycles),
+        _seconds(spec, weights),
+        0.0,
+        0.0,
     )
 
 
@@ -116,7 +119,7 @@ def products_s(convolution: Convolution, results: int, spec: HardwareSpec) -> fl
     convolution = convolution.in_phases
     tile = convolution.tile(results)
     places, tiles = prod(convolution.places(tile)), convolution.batch * prod(convolution.tiles(tile))
-    return _seconds(spec, places * convolution.channels * fastest_step(spec, tiles, convolution.outputs))
+    return _seconds(spec, places * convolution.channels * fastest_tile(spec, tiles, convolution.outputs).step_cycles)
 
 
 def _direct_bytes(convolution: Convolution) -> int:

@@ -11,7 +11,7 @@ from foretell.ir.dtypes import F32
 from foretell.link_program import link_program
 from foretell.loops.lower_graph import buffer_of
 from foretell.loops.stages import flatten
-from foretell.loops.transpose_operands import transpose_operands
+from foretell.loops.transpose_operands import Aligns, Unaligned, never, transpose_operands
 from foretell.target.resolve import resolve_target
 from tests.graph.build_graphs import Sketch, random_feeds
 from tests.tolerances import assert_close
@@ -24,8 +24,13 @@ def scores(rows: int = 40, columns: int = 48, depth: int = 24) -> Graph:
     return sketch.graph(sketch.op("Einsum", q, k, equation="bid,bjd->bij"))
 
 
-def copied(graph: Graph, constants: frozenset[str] = frozenset(), inputs: frozenset[str] = frozenset()) -> list[str]:
-    stages = transpose_operands(flatten(graph.nodes, buffer_of), constants, inputs)
+def copied(
+    graph: Graph,
+    constants: frozenset[str] = frozenset(),
+    inputs: frozenset[str] = frozenset(),
+    aligns: Aligns = never,
+) -> list[str]:
+    stages = transpose_operands(flatten(graph.nodes, buffer_of), constants, inputs, aligns)
     return [str(stage) for stage in stages]
 
 
@@ -55,19 +60,33 @@ def product(rows: int, length: int) -> Graph:
     return sketch.graph(sketch.op("MatMul", scaled, sketch.data(2, length, 64, name="b")))
 
 
-def test_what_the_caller_passes_is_copied_first_if_a_long_sum_uses_it_often() -> None:
-    stages = copied(product(128, 512), inputs=frozenset("ab"))
+def test_what_the_caller_passes_is_copied_first_if_that_is_worth_it() -> None:
+    asked: list[Unaligned] = []
+
+    def aligns(operand: Unaligned) -> bool:
+        asked.append(operand)
+        return True
+
+    stages = copied(product(128, 512), inputs=frozenset("ab"), aligns=aligns)
+    assert asked == [Unaligned(batch=2, rows=128, length=512, width=64, bits=32)]
     assert stages[0].startswith("%b.by2.") and " = %b[" in stages[0]
     assert "%b[" not in stages[-1]
 
 
-@pytest.mark.parametrize(("rows", "length", "inputs"), [(128, 512, "a"), (128, 128, "ab"), (32, 512, "ab")])
-def test_declines_otherwise(rows: int, length: int, inputs: str) -> None:
-    graph = product(rows, length)
-    assert copied(graph, inputs=frozenset(inputs)) == copied(graph)
+@pytest.mark.parametrize(("inputs", "is_worth_it"), [("a", True), ("ab", False)])
+def test_declines_otherwise(inputs: str, is_worth_it: bool) -> None:
+    graph = product(128, 512)
+    assert copied(graph, inputs=frozenset(inputs), aligns=lambda _: is_worth_it) == copied(graph)
 
 
-def test_results_of_copied_inputs() -> None:
+@pytest.mark.parametrize("length", [0, 1])
+def test_sums_of_few_steps(length: int) -> None:
+    graph = product(128, length)
+    assert copied(graph, inputs=frozenset("b"), aligns=lambda operand: operand.length > 1) == copied(graph)
+
+
+def test_results_of_copied_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.link_program.is_worth_aligning", lambda operand, spec: True)
     graph = product(128, 512)
     feeds = random_feeds(graph)
     (got,), (expected,) = (
