@@ -17,7 +17,7 @@ from foretell.loops.verify import verify
 from foretell.target.resolve import resolve_target
 
 CACHES = (512, 4096, 1 << 20)
-S, M, K, V, T = (Sym(name) for name in ("s", "m", "k", "v", "t"))
+S, M, K, V, T, R, B = (Sym(name) for name in ("s", "m", "k", "v", "t", "r", "b"))
 
 
 def kernel(slab: Dim, tile: Dim, *loops: tuple[Sym, int], steps: int = 8, lanes: int = 16) -> Kernel:
@@ -42,8 +42,36 @@ def kernel(slab: Dim, tile: Dim, *loops: tuple[Sym, int], steps: int = 8, lanes:
     return Kernel("sums", (x, w), (y,), body)
 
 
-def fetches(before: Kernel) -> list[str]:
-    after = fetch_slabs(before, CACHES)
+def rows(tile: Dim, count: int, *loops: tuple[Sym, int], length: int = 16) -> Kernel:
+    """y[4 * tile + r, s, v] = sum over k of x[4 * tile + r, k] * w[s, k, v], for loops that give a tile, and s."""
+    height, lanes = 4, 16
+    slabs = dict(loops).get(S, 1)
+    slab: Dim = S if slabs > 1 else 0
+    x, w, y = (
+        Buffer(name, F32, shape)
+        for name, shape in (("x", (count, length)), ("w", (slabs, length, lanes)), ("y", (count, slabs, lanes)))
+    )
+    acc, row = Buffer("acc", F32, (height, lanes), "register"), tile * height + R
+    product = Apply("mul", (Load(x, (row, K), F32), Load(w, (slab, K, V), F32)))
+
+    def each(statement: Statement) -> Statement:
+        return For(R, height, "unroll", For(V, lanes, "vector", statement))
+
+    body: Statement = Block(
+        (
+            each(Store(acc, (R, V), Const(0.0, F32))),
+            For(K, length, "serial", each(Accumulate(acc, (R, V), "sum", product))),
+            each(Store(y, (row, slab, V), Load(acc, (R, V), F32))),
+        )
+    )
+    body = Allocate(acc, body)
+    for number, (sym, extent) in reversed(list(enumerate(loops))):
+        body = For(sym, extent, "serial" if number else "parallel", body)
+    return Kernel("sums", (x, w), (y,), body)
+
+
+def fetches(before: Kernel, caches: tuple[int, ...] = CACHES) -> list[str]:
+    after = fetch_slabs(before, caches)
     verify(after)
     return [line.strip() for line in str(after).splitlines() if "fetch" in line]
 
@@ -78,8 +106,40 @@ def test_slabs_of_which_many_stay_in_the_first_cache() -> None:
     assert fetch_slabs(before, (1024, 1 << 16, 1 << 20)) is not before
 
 
-def test_means_the_same() -> None:
-    before = kernel(S, M, (S, 6), (M, 8))
+def fetched_rows(before: Kernel, second_bytes: int) -> list[str]:
+    return [line for line in fetches(before, (256, second_bytes, 1 << 20)) if "%x" in line]
+
+
+def test_rows_of_the_next_tile_come_while_they_are_not_near() -> None:
+    """A tile has four rows of one line each, and all of them are more than the second cache holds."""
+    before = rows(T, 80, (S, 2), (T, 20))
+    assert fetched_rows(before, 4096) == ["fetch %x[4*t + 4, 16*min(3, k)] to read"]
+    assert "if eq" not in str(fetch_slabs(before, (256, 4096, 1 << 20)))
+
+
+def test_rows_that_stay_near_are_fetched_in_the_first_turn() -> None:
+    before = rows(4 * B + T, 160, (B, 10), (S, 2), (T, 4))
+    assert fetched_rows(before, 4096) == ["fetch %x[16*b + 4*t + 4, 16*min(3, k)] to read"]
+    assert "if eq(index(s), index(0)):" in str(fetch_slabs(before, (256, 4096, 1 << 20)))
+
+
+@pytest.mark.parametrize(
+    ("before", "second_bytes"),
+    [
+        pytest.param(rows(T, 80, (S, 2), (T, 20)), 8192, id="all of them stay near"),
+        pytest.param(rows(T, 80, (S, 2), (T, 20), length=1024), 1 << 18, id="long rows"),
+        pytest.param(rows(4 * B + T, 160, (B, 10), (S, 6), (T, 4)), 4096, id="mostly near"),
+    ],
+)
+def test_rows_that_are_not_fetched(before: Kernel, second_bytes: int) -> None:
+    assert fetched_rows(before, second_bytes) == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [kernel(S, M, (S, 6), (M, 8)), rows(T, 80, (S, 2), (T, 20)), rows(4 * B + T, 160, (B, 10), (S, 2), (T, 4))],
+)
+def test_means_the_same(before: Kernel) -> None:
     rng = np.random.default_rng(0)
     feeds = {buffer.name: rng.random(buffer.type.static_shape, np.float32) for buffer in before.reads}
     after = fetch_slabs(before, CACHES)
