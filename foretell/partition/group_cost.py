@@ -16,7 +16,7 @@ from foretell.loops.cluster import Cluster
 from foretell.loops.fuse import EACH, FIRST, LATER, Tiling
 from foretell.loops.restrict import Restricted
 from foretell.partition.nest_cost import NestCost, NestCosts, Operand
-from foretell.search.near_memory import LATER_SHARE, cycles_of_one, second_cache_bytes
+from foretell.search.near_memory import cycles_of_one, missed_share, second_cache_bytes
 
 CROSS_BYTES_PER_CYCLE = 3.0
 """What one core reads of lines that another one has written; estimated from what pairs of kernels lose on Ice Lake."""
@@ -140,8 +140,8 @@ class GroupCosts:
 
         Runs so short that this would take longer than all their lines are begun side by side.
         """
-        is_near = away <= LATER_SHARE * second_cache_bytes(self.nests.spec)
-        return 0.0 if is_near else min(JUMP_CYCLES * operand.pieces, self._far(operand.size_bytes, away))
+        missed = missed_share(away, second_cache_bytes(self.nests.spec))
+        return missed * min(JUMP_CYCLES * operand.pieces, self._far(operand.size_bytes, away)) if missed else 0.0
 
     def _crossing(self, operand: Operand) -> float:
         """Waiting for lines that other cores have written."""

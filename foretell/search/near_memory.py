@@ -20,8 +20,9 @@ TLB_PAGES = 64
 """Pages whose addresses are known without a search, on all cores that we know of."""
 KEPT_SHARE = 0.6
 """The part of a cache that is still there when it is read again."""
-LATER_SHARE = 0.75
-"""The same of the caches after the first, which little else passes through."""
+ALL_KEPT, NONE_KEPT = 0.6, 0.9
+"""The same of the caches after the first, which little else passes through: shares up to which all is still there, and
+from which on nothing is. In between a part of it is, because lines do not fall into all sets alike."""
 SET_CYCLES = 16.0
 """Between two lines that come into the same set of the first cache, from the second; measured on Zen 4."""
 
@@ -31,7 +32,10 @@ def cycles_from(spec: HardwareSpec, size_bytes: npt.ArrayLike, between_bytes: np
     size, between = np.asarray(size_bytes, np.float64), np.asarray(between_bytes, np.float64)
     found = size * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
     for level in reversed(spec.caches[1:]):
-        found = np.where(between <= LATER_SHARE * level.size_bytes, size / level.bandwidth_bytes_per_cycle, found)
+        near = size / level.bandwidth_bytes_per_cycle
+        found = near + np.clip((between / level.size_bytes - ALL_KEPT) / (NONE_KEPT - ALL_KEPT), 0.0, 1.0) * (
+            found - near
+        )
     return np.where(between <= KEPT_SHARE * spec.caches[0].size_bytes, 0.0, found)
 
 
@@ -39,10 +43,16 @@ def cycles_of_one(spec: HardwareSpec, size_bytes: float, between_bytes: float) -
     """The same for one plan, which is asked for so often that arrays of one element would take too long."""
     if between_bytes <= KEPT_SHARE * spec.caches[0].size_bytes:
         return 0.0
-    for level in spec.caches[1:]:
-        if between_bytes <= LATER_SHARE * level.size_bytes:
-            return size_bytes / level.bandwidth_bytes_per_cycle
-    return size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
+    found = size_bytes * spec.frequency_hz / spec.dram_core_bandwidth_bytes_per_s
+    for level in reversed(spec.caches[1:]):
+        near = size_bytes / level.bandwidth_bytes_per_cycle
+        found = near + missed_share(between_bytes, level.size_bytes) * (found - near)
+    return found
+
+
+def missed_share(between_bytes: float, cache_bytes: int) -> float:
+    """The part of what was read that such a cache does not have any more after so many bytes in all."""
+    return min(1.0, max(0.0, (between_bytes / cache_bytes - ALL_KEPT) / (NONE_KEPT - ALL_KEPT)))
 
 
 def second_cache_bytes(spec: HardwareSpec) -> int:

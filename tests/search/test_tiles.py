@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.search.contraction import TileLoads, Window
-from foretell.search.near_memory import cycles_from, missed_rows
+from foretell.search.near_memory import cycles_from, cycles_of_one, missed_rows, missed_share
 from foretell.search.tiles import covered, tile_cycles, tile_shapes
 from foretell.target.resolve import resolve_target
 
@@ -102,13 +102,26 @@ def test_rows_a_page_apart_push_each_other_out() -> None:
     assert missed_rows(ICELAKE, np.array([12]), 4096 + 64).tolist() == [0]
 
 
-@given(st.floats(1, 1e9), st.floats(0, 1e9))
-def test_what_was_read_last_is_nearest(size: float, between: float) -> None:
-    shares = [0.6, *(0.75 for _ in ICELAKE.caches[1:])]
-    level = next((n for n, c in enumerate(ICELAKE.caches) if between <= shares[n] * c.size_bytes), len(shares))
-    rates = [np.inf, *(cache.bandwidth_bytes_per_cycle for cache in ICELAKE.caches[1:])]
-    rates.append(ICELAKE.dram_core_bandwidth_bytes_per_s / ICELAKE.frequency_hz)
-    assert cycles_from(ICELAKE, size, between) == pytest.approx(size / rates[level], rel=1e-9)
+RATES = [
+    *(cache.bandwidth_bytes_per_cycle for cache in ICELAKE.caches[1:]),
+    ICELAKE.dram_core_bandwidth_bytes_per_s / ICELAKE.frequency_hz,
+]
+
+
+@given(st.floats(1, 1e9), st.floats(0, 1e9), st.floats(0, 1e8))
+def test_what_was_read_last_is_nearest(size: float, between: float, more: float) -> None:
+    assert cycles_from(ICELAKE, size, between) <= cycles_from(ICELAKE, size, between + more)
+    assert cycles_from(ICELAKE, size, between) == cycles_of_one(ICELAKE, size, between)
+
+
+def test_a_cache_keeps_all_of_what_is_small_and_less_and_less_of_more() -> None:
+    first, second, last = (cache.size_bytes for cache in ICELAKE.caches)
+    betweens = [0.6 * first, 0.61 * first, 0.6 * second, 0.9 * second, 0.6 * last, 0.9 * last]
+    found = cycles_from(ICELAKE, 1000.0, betweens)
+    assert found == pytest.approx([0, *(1000 / RATES[level] for level in (0, 0, 1, 1, 2))])
+    half = cycles_from(ICELAKE, 1000.0, 0.75 * second)
+    assert half == pytest.approx((1000 / RATES[0] + 1000 / RATES[1]) / 2)
+    assert missed_share(0.75 * second, second) == pytest.approx(0.5)
 
 
 def test_what_is_packed_for_odd_widths_lies_across_lines() -> None:
