@@ -55,8 +55,6 @@ def choose_layouts(
         return list(stages)
     search.run()
     layouts = search.found()
-    if not layouts:
-        return list(stages)
     return attach_edges([_stored_as(stage, layouts) for stage in detached.stages], detached)
 
 

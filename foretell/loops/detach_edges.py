@@ -5,17 +5,27 @@
 
 What callers pass and get is stored as they know it; the copies leave `choose_layouts` free to store what is between
 them otherwise. Copies that it leaves as they are disappear again.
+
+    given:     y[n, o, h, w] = sum[c] x[n, c, 2*h, 2*w] * k[o, c]
+    detached:  x'[n, c, h, w] = x[n, c, 2*h, 2*w];  ...
+
+Where sums of products read only every second element, or fewer, nothing else is copied, and the copy stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
+from typing import TypeAlias
 
 from foretell.ir import expr
-from foretell.ir.tensor_expr import Buffer, Load, axis_over
+from foretell.ir.expr import Dim, Sym
+from foretell.ir.tensor_expr import Buffer, Load, Scalar, axis_over
 from foretell.loops.nodes import map_loads
-from foretell.loops.stages import TensorStage
+from foretell.loops.stages import TensorStage, is_sum_of_products
+
+Steps: TypeAlias = tuple[int, ...]
 
 LEAST_RANK = 3
 """Matrices are read and written in either order as they are."""
@@ -23,7 +33,8 @@ LEAST_RANK = 3
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """Stages between copies, and the copies: what each is called, and the buffer outside that it stands for."""
+    """Stages between copies, and the copies of all of a tensor: what each is called, and the buffer outside that it
+    stands for."""
 
     stages: list[TensorStage]
     inputs: dict[str, Buffer]
@@ -42,17 +53,18 @@ def detach_edges(stages: Sequence[TensorStage], kept: frozenset[Buffer], constan
 
     Declines for tensors of which data decides what is read, those written in parts, and matrices.
     """
-    inputs = {outside: _own(outside) for outside in _inputs(stages, constants)}
-    outputs = {outside: _own(outside) for outside in _outputs(stages, kept)}
+    steps = {outside: _steps(outside, stages) for outside in _inputs(stages, constants)}
+    inputs = {outside: _own(outside, apart) for outside, apart in steps.items()}
+    outputs = {outside: _own(outside, _all_of(outside)) for outside in _outputs(stages, kept)}
     own = inputs | outputs
-    result = [_copy(source, inside) for source, inside in inputs.items()]
+    result = [_copy(source, inside, steps[source]) for source, inside in inputs.items()]
     for stage in stages:
-        result.append(_renamed(stage, own))
+        result.append(_renamed(stage, own, steps))
         if stage.buffer in outputs:
-            result.append(_copy(outputs[stage.buffer], stage.buffer))
+            result.append(_copy(outputs[stage.buffer], stage.buffer, _all_of(stage.buffer)))
     return Detached(
         result,
-        {inside.name: outside for outside, inside in inputs.items()},
+        {inside.name: outside for outside, inside in inputs.items() if steps[outside] == _all_of(outside)},
         {inside.name: outside for outside, inside in outputs.items()},
     )
 
@@ -71,11 +83,37 @@ def attach_edges(stages: Sequence[TensorStage], detached: Detached) -> list[Tens
             outside[stage.buffer] = source
         else:
             outside[source] = stage.buffer
-    return [_renamed(stage, outside) for stage in stages if stage.buffer not in dropped]
+    return [_renamed(stage, outside, {}) for stage in stages if stage.buffer not in dropped]
 
 
-def _own(buffer: Buffer) -> Buffer:
-    return replace(buffer, name=f"{buffer.name}.inside")
+def _own(buffer: Buffer, steps: Steps) -> Buffer:
+    shape = tuple(expr.ceildiv(dim, step) for dim, step in zip(buffer.shape, steps, strict=True))
+    return replace(buffer, name=f"{buffer.name}.inside", shape=shape)
+
+
+def _all_of(buffer: Buffer) -> Steps:
+    return (1,) * len(buffer.shape)
+
+
+def _steps(source: Buffer, stages: Sequence[TensorStage]) -> Steps:
+    """How far apart what is read lies along each dimension, if sums of products alone read it."""
+    found = [0] * len(source.shape)
+    for stage in stages:
+        for load in stage.loads:
+            if load.source != source:
+                continue
+            if not is_sum_of_products(stage):
+                return _all_of(source)
+            found = [gcd(apart, _step(index, stage)) for apart, index in zip(found, load.indices, strict=True)]
+    return tuple(apart or 1 for apart in found)
+
+
+def _step(index: Dim | Scalar, stage: TensorStage) -> int:
+    """What an index is a multiple of; 0 if it is always 0."""
+    if not isinstance(index, (int, expr.Expr)):
+        return 1
+    single: dict[Sym, Dim] = {axis.sym: 0 for axis in (*stage.axes, *stage.reduction_axes) if axis.extent == 1}
+    return gcd(*(coefficient for _, coefficient in expr.terms_of(expr.substitute(index, single))))
 
 
 def _inputs(stages: Sequence[TensorStage], constants: frozenset[str]) -> list[Buffer]:
@@ -103,15 +141,22 @@ def _outputs(stages: Sequence[TensorStage], kept: frozenset[Buffer]) -> list[Buf
     ]
 
 
-def _copy(source: Buffer, target: Buffer) -> TensorStage:
-    axes = tuple(axis_over(dim, f"e{number}.{target.name}") for number, dim in enumerate(source.shape))
+def _copy(source: Buffer, target: Buffer, steps: Steps) -> TensorStage:
+    axes = tuple(axis_over(dim, f"e{number}.{target.name}") for number, dim in enumerate(target.shape))
     place = tuple(axis.sym for axis in axes)
-    return TensorStage(target, axes, Load(source, place, source.dtype), None, (), place, "")
+    read = tuple(sym * step for sym, step in zip(place, steps, strict=True))
+    return TensorStage(target, axes, Load(source, read, source.dtype), None, (), place, "")
 
 
-def _renamed(stage: TensorStage, names: dict[Buffer, Buffer]) -> TensorStage:
+def _renamed(stage: TensorStage, names: Mapping[Buffer, Buffer], steps: Mapping[Buffer, Steps]) -> TensorStage:
     def renamed(load: Load) -> Load:
         assert isinstance(load.source, Buffer)
-        return Load(names.get(load.source, load.source), load.indices, load.dtype)
+        apart = steps.get(load.source, (1,) * len(load.indices))
+        indices = tuple(map(_divided, load.indices, apart))
+        return Load(names.get(load.source, load.source), indices, load.dtype)
 
     return replace(stage, buffer=names.get(stage.buffer, stage.buffer), body=map_loads(stage.body, renamed))
+
+
+def _divided(index: Dim | Scalar, step: int) -> Dim | Scalar:
+    return index // step if step > 1 and isinstance(index, (int, expr.Expr)) else index

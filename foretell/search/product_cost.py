@@ -9,7 +9,7 @@ from foretell.graph.ops.strassen import AMPLIFICATION, PRODUCTS
 from foretell.graph.rewrites.pair_products import Product
 from foretell.graph.rewrites.use_strassen import Halves
 from foretell.search.contraction import TileLoads
-from foretell.search.near_memory import cycles_from
+from foretell.search.near_memory import cycles_from, second_cache_bytes
 from foretell.search.tiles import PLAIN, covered, overlapped, tile_cycles, tile_shapes
 from foretell.target.hardware_spec import HardwareSpec
 
@@ -83,6 +83,7 @@ def halved_cycles(halves: Halves, levels: int, spec: HardwareSpec, weights_bytes
     """Of one core, if all weights of a model are read between two uses.
 
     Sums of quarters are written and read again, and weights grow, like the number of products over that of quarters.
+    Cores share rows in sums, and quarters in products, so that they read what others have written.
     """
     product, grown = halves_product(halves, levels), (PRODUCTS / 4) ** levels
     own_bytes = product.batch * product.length * product.width * FLOAT_BITS // 8
@@ -94,7 +95,10 @@ def halved_cycles(halves: Halves, levels: int, spec: HardwareSpec, weights_bytes
         halves.others * halves.rows * count * grown * FLOAT_BITS / 8 for count in (halves.length, halves.width)
     )
     moved = OPERAND_TRIPS * before / halves.readers + RESULT_TRIPS * after
-    sums = float(cycles_from(spec, moved, (before + after) / spec.cores))
+    own_part = 1 / spec.cores
+    own = float(cycles_from(spec, moved, (before + after) * own_part))
+    others = float(cycles_from(spec, moved, max(before + after, second_cache_bytes(spec))))
+    sums = own_part * own + (1 - own_part) * others
     return multiplying + sums + 2 * spec.barrier_cost_s * spec.cores * spec.frequency_hz
 
 

@@ -46,6 +46,25 @@ def test_a_convolution_with_a_stride_is_transposed_at_both_ends() -> None:
     }
 
 
+def test_only_what_is_read_is_copied() -> None:
+    sketch = Sketch()
+    graph = sketch.graph(conv(sketch, sketch.data(1, 32, 29, 28), 48, 1, stride=2, bias=False))
+    parted = detached(graph)
+    copy, product, *_ = parted.stages
+    assert str(copy.buffer.type) == "f32[1, 32, 15, 14]" and not parted.is_edge(copy)
+    assert "2*" in str(copy) and "2*" not in str(product)
+    assert attach_edges(parted.stages, parted)[0] == copy
+    check_kernels(graph, random_feeds(graph))
+
+
+def test_every_element_is_copied_for_others_than_sums_of_products() -> None:
+    sketch = Sketch()
+    x = sketch.data(1, 32, 28, 28)
+    halved = sketch.op("Slice", x, starts=(0, 0, 0, 0), steps=(1, 1, 2, 2), shape=(1, 32, 14, 14))
+    graph = sketch.graph(sketch.op("Relu", halved))
+    assert attach_edges(detached(graph).stages, detached(graph)) == stages_of(graph)
+
+
 def test_a_pointwise_convolution_stays_as_it_is() -> None:
     sketch = Sketch()
     graph = sketch.graph(conv(sketch, sketch.data(1, 32, 16, 16), 32, 1, bias=False))
