@@ -80,6 +80,8 @@ KERNEL = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER])
 """A kernel, or a step: (table of addresses, values of symbols, thread pool)."""
 LINE_BYTES = 64
 SMALL_BYTES = 4096
+NEAREST = 3
+"""What `llvm.prefetch` calls the first cache; further ones have smaller numbers."""
 """Arrays of at most this size may be read and written at places that are all known."""
 
 
@@ -344,8 +346,8 @@ class _LoopEmitter:
                 self.store(buffer, indices, value)
             case Accumulate(buffer, indices, reduction, value):
                 self.accumulate(buffer, indices, reduction, value)
-            case Fetch(buffer, indices, to_write):
-                self.fetch(buffer, indices, to_write)
+            case Fetch(buffer, indices, to_write, cache):
+                self.fetch(buffer, indices, to_write, cache)
             case Allocate(buffer, body):
                 self.allocate(buffer)
                 self.statement(body)
@@ -807,7 +809,7 @@ class _LoopEmitter:
         """How many lanes are wanted, if those are the first ones and no condition besides decides."""
         return self.lanes.filled if self.lanes is not None and self.mask is self.lanes.active else None
 
-    def fetch(self, buffer: Buffer, indices: tuple[Dim, ...], to_write: bool) -> None:
+    def fetch(self, buffer: Buffer, indices: tuple[Dim, ...], to_write: bool, cache: int) -> None:
         """Ask for the lines of neighbouring elements, one element per lane; under a mask it is not worth it."""
         if self.mask is not None:
             return
@@ -819,7 +821,8 @@ class _LoopEmitter:
         first = self.builder.gep(self.pointers[buffer], [place.base], source_etype=stored_type(buffer.dtype))
         for start in range(0, count * buffer.dtype.itemsize, LINE_BYTES):
             line = self.builder.gep(first, [integer(start)], source_etype=I8)
-            self.builder.call(prefetch, [line, integer(int(to_write), I32), integer(3, I32), integer(1, I32)])
+            locality = max(0, NEAREST - cache + 1)
+            self.builder.call(prefetch, [line, *(integer(each, I32) for each in (int(to_write), locality, 1))])
 
     def _store_each(self, buffer: Buffer, place: _Place, value: ir.Value) -> None:
         for lane in range(lanes_of(value)):

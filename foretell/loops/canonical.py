@@ -61,9 +61,9 @@ class _Renaming:
             case Accumulate(buffer, indices, reduction, value):
                 places = tuple(expr.substitute(index, self.symbols) for index in indices)
                 return Accumulate(self.buffer(buffer), places, reduction, self.scalar(value))
-            case Fetch(buffer, indices, to_write):
+            case Fetch(buffer, indices):
                 places = tuple(expr.substitute(index, self.symbols) for index in indices)
-                return Fetch(self.buffer(buffer), places, to_write)
+                return replace(statement, buffer=self.buffer(buffer), indices=places)
             case Guard(condition, body):
                 return Guard(self.scalar(condition), self.statement(body))
             case Allocate(buffer, body):

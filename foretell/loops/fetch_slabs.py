@@ -2,15 +2,17 @@
 
 A slab of weights comes from far away when its first tile needs it, and from near for all others. Prefetchers do not
 know which one is next: it begins anywhere. Lines asked for one at a time, between multiply-adds, cost next to nothing.
-The rows of a tile are a slab that serves this tile only, until the next slab of weights meets them again: they are
-asked for where the second cache cannot have them yet.
+Slabs that serve one tile only, the rows of that tile or weights that few rows use, are asked for where the second cache
+cannot have them yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import repeat
 from math import gcd, prod
+from typing import TypeAlias
 
 from foretell.ir import expr
 from foretell.ir.expr import Dim, Op, Sym
@@ -32,8 +34,10 @@ from foretell.loops.nodes import (
 )
 from foretell.loops.place_lines import LINE_BYTES, LONG_BYTES
 
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 8
 """Lines asked for in one step of a sum: with more, memory is the limit, and not its latency."""
+MANY = 1 << 20
+"""Tiles of a loop whose extent is not known."""
 SLABS_SHARE = 0.75
 """The part of the second cache in which this slab and the next have to stay."""
 NEAR_SLABS = 16
@@ -53,30 +57,157 @@ def fetch_slabs(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     before: for o: for r: for k: acc += x[r, k] * w[o, k, lane]
     after:  for o: for r: for k: if o == 0: fetch x[r + 1, 16 * k] to read; acc += ...
 
-    The latter is for operands larger than the second cache whose rows end before prefetchers that follow them pay; the
-    condition, if that cache holds what an iteration of o reads.
-    Declines for slabs that are not contiguous, too large for the second cache twice over, or very small.
+    The latter is for slabs that serve one tile, of operands larger than the second cache, but not for rows so long
+    that prefetchers that follow them pay; the condition, if that cache holds what an iteration of o reads. Tiles of
+    different sizes that a slab serves once each share its successor. Declines for slabs that are not contiguous, too
+    large for the second cache twice over, or very small.
     """
     if len(cache_bytes) < 2:
         return kernel
-    body = _fetching(kernel.body, (), frozenset(kernel.reads), cache_bytes)
+    body = _Fetching(frozenset(kernel.reads), cache_bytes).statement(kernel.body, (), WHOLE)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
 
-def _fetching(
-    statement: Statement, around: tuple[For, ...], reads: frozenset[Buffer], sizes: Sequence[int]
-) -> Statement:
+Share: TypeAlias = tuple[int, int]
+"""Which of so many equal parts of a slab."""
+WHOLE: Share = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Where a sum is computed: loops around it, its own that are not written out, and all of its own."""
+
+    around: tuple[For, ...]
+    serial: tuple[For, ...]
+    inner: tuple[For, ...]
+    kept: frozenset[Sym]
+    """What says which of a tile's sums is added to."""
+
+    @property
+    def steps(self) -> int:
+        return prod(loop.extent for loop in self.serial if isinstance(loop.extent, int))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetching:
+    reads: frozenset[Buffer]
+    sizes: Sequence[int]
+
+    def statement(self, statement: Statement, around: tuple[For, ...], share: Share | None) -> Statement:
+        """`share` is what is left for it to fetch of slabs that serve it once; None for nothing."""
+        match statement:
+            case For(_, _, "serial", body) if _is_sum(body):
+                return self._total(statement, around, share)
+            case For(_, _, "serial" | "parallel", body):
+                return replace(statement, body=self.statement(body, (*around, statement), share))
+            case Guard(_, body) | Allocate(_, body):
+                return replace(statement, body=self.statement(body, around, share))
+            case Block(statements):
+                shares = _shares(statements, share)
+                return Block(tuple(map(self.statement, statements, repeat(around), shares)))
+            case For() | Store() | Accumulate() | Fetch():
+                return statement
+
+    def _total(self, total: For, around: tuple[For, ...], share: Share | None) -> Statement:
+        """The loops of a sum with fetches in the innermost of those that are not written out."""
+        serial, body = [total], total.body
+        while isinstance(body, For) and body.kind == "serial":
+            serial.append(body)
+            body = body.body
+        inner = (*serial, *loops_in(body))
+        if len({loop.sym for loop in inner}) < len(inner):
+            return total
+        kept = frozenset(sym for update in _updates(body) for index in update.indices for sym in expr.symbols(index))
+        place = _Sum(around, tuple(serial), inner, kept)
+        fetches: list[Statement] = []
+        for load in distinct_loads(update.value for update in _updates(body)):
+            if load.source in self.reads:
+                fetches += self._slab(load, place, share)
+        if not fetches:
+            return total
+        changed: Statement = Block((*fetches, *(body.statements if isinstance(body, Block) else (body,))))
+        for loop in reversed(serial):
+            changed = replace(loop, body=changed)
+        return changed
+
+    def _slab(self, load: Load, place: _Sum, share: Share | None) -> Iterator[Statement]:
+        buffer, plain = load.source, tuple(index for index in load.indices if isinstance(index, (int, expr.Expr)))
+        assert isinstance(buffer, Buffer)
+        address = offset(buffer.shape, plain) if len(plain) == len(load.indices) else 0
+        moving = [number for number, loop in enumerate(place.around) if loop.sym in expr.symbols(address)]
+        if not moving:
+            return
+        slab, apart = place.around[moving[-1]], _period(address, place.around[moving[-1]].sym)
+        slab_bytes, (first, second, *_) = _contiguous_bytes(buffer, plain, place.inner), self.sizes
+        if not first < NEAR_SLABS * slab_bytes or 2 * slab_bytes > SLABS_SHARE * second or slab.extent == apart:
+            return
+        counters = [(slab.sym % apart, apart)]
+        counters += [(loop.sym, loop.extent) for loop in (*place.around[moving[-1] + 1 :], *place.serial)]
+        count: Dim = 0
+        steps = 1
+        for counter, extent in counters:
+            if not isinstance(extent, int):
+                return
+            count, steps = count * extent + counter, steps * extent
+        turns: list[Dim] | None = []
+        number, parts = WHOLE
+        if steps == place.steps:
+            turns = self._try_turns(buffer, plain, place, slab_bytes) if share else None
+            number, parts = share or WHOLE
+        lines = -(-slab_bytes // LINE_BYTES)
+        part = -(-lines // parts)
+        at_once = -(-part // max(1, steps))
+        if turns is None or at_once > MOST_AT_ONCE:
+            return
+        later: dict[Sym, Dim] = {slab.sym: slab.sym + apart, **{loop.sym: 0 for loop in place.inner}}
+        *outer, last = (expr.substitute(index, later) for index in plain)
+        into = 1 if 2 * slab_bytes <= first else 2
+        fetches: list[Statement] = []
+        for each in range(at_once):
+            line = number * part + count * at_once + each
+            if steps * at_once > FEW_IDLE * part:
+                line = expr.minimum(line, (number + 1) * part - 1)
+            element = last + line * (LINE_BYTES // buffer.dtype.itemsize)
+            fetches.append(Fetch(buffer, (*outer, element), to_write=False, cache=into))
+        for turn in turns:
+            fetches = [Guard(Apply("eq", (Index(turn), Index(0))), Block(tuple(fetches)))]
+        yield from fetches
+
+    def _try_turns(self, buffer: Buffer, indices: tuple[Dim, ...], place: _Sum, slab_bytes: int) -> list[Dim] | None:
+        """What has to be 0 for a slab that serves one tile to be fetched; None if it should not be."""
+        row_bytes = _contiguous_bytes(buffer, indices, [loop for loop in place.inner if loop.sym not in place.kept])
+        if row_bytes >= LONG_BYTES or not _is_larger(buffer, self.sizes[1]):
+            return None
+        near = list(_read_again(offset(buffer.shape, indices), place.around, slab_bytes, SLABS_SHARE * self.sizes[1]))
+        return [turn for turn, _ in near] if prod(times for _, times in near) <= MOST_TIMES else None
+
+
+def _shares(statements: Sequence[Statement], share: Share | None) -> Iterator[Share | None]:
+    """What is left of slabs for each statement: equal parts where all have one tile, else all for the one with most."""
+    tiles = [0 if isinstance(statement, Guard) else _tile_count(statement) for statement in statements]
+    busy = [number for number, count in enumerate(tiles) if count]
+    for number, count in enumerate(tiles):
+        if len(busy) < 2 or not count or share is None:
+            yield share
+        elif max(tiles) == 1:
+            yield busy.index(number), len(busy)
+        else:
+            yield share if number == tiles.index(max(tiles)) else None
+
+
+def _tile_count(statement: Statement) -> int:
+    """Sums that follow one another in a statement, as far as that is known."""
     match statement:
         case For(_, _, "serial", body) if _is_sum(body):
-            return _with_fetches(statement, around, reads, sizes)
-        case For(_, _, "serial" | "parallel", body):
-            return replace(statement, body=_fetching(body, (*around, statement), reads, sizes))
+            return 1
+        case For(_, extent, _, body):
+            return (extent if isinstance(extent, int) else MANY) * _tile_count(body)
         case Guard(_, body) | Allocate(_, body):
-            return replace(statement, body=_fetching(body, around, reads, sizes))
+            return _tile_count(body)
         case Block(statements):
-            return Block(tuple(_fetching(inner, around, reads, sizes) for inner in statements))
-        case For() | Store() | Accumulate() | Fetch():
-            return statement
+            return sum(map(_tile_count, statements))
+        case Store() | Accumulate() | Fetch():
+            return 0
 
 
 def _is_sum(statement: Statement) -> bool:
@@ -90,78 +221,6 @@ def _is_sum(statement: Statement) -> bool:
             return all(map(_is_sum, statements))
         case _:
             return False
-
-
-def _with_fetches(total: For, around: tuple[For, ...], reads: frozenset[Buffer], sizes: Sequence[int]) -> Statement:
-    """The loops of a sum with fetches in the innermost of those that are not written out."""
-    serial, body = [total], total.body
-    while isinstance(body, For) and body.kind == "serial":
-        serial.append(body)
-        body = body.body
-    inner = [*serial, *loops_in(body)]
-    if len({loop.sym for loop in inner}) < len(inner):
-        return total
-    fetches: list[Statement] = []
-    kept = frozenset(sym for update in _updates(body) for index in update.indices for sym in expr.symbols(index))
-    for load in distinct_loads(update.value for update in _updates(body)):
-        if load.source in reads:
-            fetches += _slab_fetches(load, around, serial, inner, kept, sizes)
-    if not fetches:
-        return total
-    changed: Statement = Block((*fetches, *(body.statements if isinstance(body, Block) else (body,))))
-    for loop in reversed(serial):
-        changed = replace(loop, body=changed)
-    return changed
-
-
-def _slab_fetches(
-    load: Load,
-    around: tuple[For, ...],
-    serial: Sequence[For],
-    inner: Sequence[For],
-    kept: frozenset[Sym],
-    sizes: Sequence[int],
-) -> Iterator[Statement]:
-    buffer, plain = load.source, tuple(index for index in load.indices if isinstance(index, (int, expr.Expr)))
-    assert isinstance(buffer, Buffer)
-    place = offset(buffer.shape, plain) if len(plain) == len(load.indices) else 0
-    moving = [number for number, loop in enumerate(around) if loop.sym in expr.symbols(place)]
-    if not moving:
-        return
-    slab, step = around[moving[-1]], _period(place, around[moving[-1]].sym)
-    slab_bytes = _contiguous_bytes(buffer, plain, inner)
-    if not sizes[0] < NEAR_SLABS * slab_bytes or 2 * slab_bytes > SLABS_SHARE * sizes[1] or slab.extent == step:
-        return
-    counters = [(slab.sym % step, step), *((loop.sym, loop.extent) for loop in (*around[moving[-1] + 1 :], *serial))]
-    count: Dim = 0
-    steps = 1
-    for counter, extent in counters:
-        if not isinstance(extent, int):
-            return
-        count, steps = count * extent + counter, steps * extent
-    lines = -(-slab_bytes // LINE_BYTES)
-    at_once = -(-lines // max(1, steps))
-    if at_once > MOST_AT_ONCE:
-        return
-    turns: list[Dim] = []
-    if steps == prod(loop.extent for loop in serial if isinstance(loop.extent, int)):
-        row_bytes = _contiguous_bytes(buffer, plain, [loop for loop in inner if loop.sym not in kept])
-        near = list(_read_again(place, around[: moving[-1] + 1], slab_bytes, SLABS_SHARE * sizes[1]))
-        is_long = not 0 < row_bytes < LONG_BYTES
-        if is_long or not _is_larger(buffer, sizes[1]) or prod(times for _, times in near) > MOST_TIMES:
-            return
-        turns = [turn for turn, _ in near]
-    later: dict[Sym, Dim] = {slab.sym: slab.sym + step, **{loop.sym: 0 for loop in inner}}
-    *outer, last = (expr.substitute(index, later) for index in plain)
-    fetches: list[Statement] = []
-    for number in range(at_once):
-        line = count * at_once + number
-        if steps * at_once > FEW_IDLE * lines:
-            line = expr.minimum(line, lines - 1)
-        fetches.append(Fetch(buffer, (*outer, last + line * (LINE_BYTES // buffer.dtype.itemsize)), to_write=False))
-    for turn in turns:
-        fetches = [Guard(Apply("eq", (Index(turn), Index(0))), Block(tuple(fetches)))]
-    yield from fetches
 
 
 def _is_larger(buffer: Buffer, size_bytes: int) -> bool:

@@ -17,7 +17,7 @@ Semantics, once for all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import TypeAlias
 
@@ -59,6 +59,8 @@ class Fetch:
     buffer: Buffer
     indices: tuple[Dim, ...]
     to_write: bool
+    cache: int = 1
+    """Into which: 1 is the nearest."""
 
 
 @frozen
@@ -109,8 +111,9 @@ def _text(statement: Statement, depth: int) -> str:
             return f"{pad}{_place(buffer, indices)} = {value}\n"
         case Accumulate(buffer, indices, reduction, value):
             return f"{pad}{_place(buffer, indices)} {reduction}= {value}\n"
-        case Fetch(buffer, indices, to_write):
-            return f"{pad}fetch {_place(buffer, indices)} to {'write' if to_write else 'read'}\n"
+        case Fetch(buffer, indices, to_write, cache):
+            into = f" into cache {cache}" if cache > 1 else ""
+            return f"{pad}fetch {_place(buffer, indices)} to {'write' if to_write else 'read'}{into}\n"
         case Guard(condition, body):
             return f"{pad}if {condition}:\n" + _text(body, depth + 1)
         case Allocate(buffer, body):
@@ -399,8 +402,8 @@ def substitute_statement(statement: Statement, bindings: dict[Sym, Dim], done: S
         case Accumulate(buffer, indices, reduction, value):
             places = tuple(expr.substitute(index, bindings) for index in indices)
             return Accumulate(buffer, places, reduction, substitute_scalar(value, bindings, done))
-        case Fetch(buffer, indices, to_write):
-            return Fetch(buffer, tuple(expr.substitute(index, bindings) for index in indices), to_write)
+        case Fetch(_, indices):
+            return replace(statement, indices=tuple(expr.substitute(index, bindings) for index in indices))
         case Allocate(buffer, body):
             return Allocate(buffer, substitute_statement(body, bindings, done))
         case Block(statements):

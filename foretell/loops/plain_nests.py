@@ -146,6 +146,7 @@ def map_accesses(
             return Store(buffer, indices, map_loads(value, load, done))
         case Accumulate(buffer, indices, reduction, value):
             return Accumulate(buffer, indices, reduction, map_loads(value, load, done))
-        case Fetch(buffer, indices, to_write):
+        case Fetch(buffer, indices):
             buffer, indices = moved(buffer, indices)
-            return Fetch(buffer, tuple(i for i in indices if isinstance(i, (int, expr.Expr))), to_write)
+            plain = tuple(index for index in indices if isinstance(index, (int, expr.Expr)))
+            return replace(statement, buffer=buffer, indices=plain)

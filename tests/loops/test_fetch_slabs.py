@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,38 +39,44 @@ def kernel(slab: Dim, tile: Dim, *loops: tuple[Sym, int], steps: int = 8, lanes:
             For(V, lanes, "vector", Store(y, (tile, slab, V), Load(acc, (V,), F32))),
         )
     )
-    body = Allocate(acc, body)
+    return Kernel("sums", (x, w), (y,), nested(Allocate(acc, body), loops))
+
+
+def nested(body: Statement, loops: Sequence[tuple[Sym, int]]) -> Statement:
     for number, (sym, extent) in reversed(list(enumerate(loops))):
         body = For(sym, extent, "serial" if number else "parallel", body)
-    return Kernel("sums", (x, w), (y,), body)
+    return body
 
 
 def rows(tile: Dim, count: int, *loops: tuple[Sym, int], length: int = 16) -> Kernel:
     """y[4 * tile + r, s, v] = sum over k of x[4 * tile + r, k] * w[s, k, v], for loops that give a tile, and s."""
-    height, lanes = 4, 16
     slabs = dict(loops).get(S, 1)
-    slab: Dim = S if slabs > 1 else 0
+    return tall(count, length, slabs, [(tile * 4, 4)], S if slabs > 1 else 0, loops)
+
+
+def tall(
+    count: int, length: int, slabs: int, tiles: Sequence[tuple[Dim, int]], slab: Dim, loops: Sequence[tuple[Sym, int]]
+) -> Kernel:
+    """The same for tiles of which each begins at some row and has so many."""
+    lanes = 16
     x, w, y = (
         Buffer(name, F32, shape)
         for name, shape in (("x", (count, length)), ("w", (slabs, length, lanes)), ("y", (count, slabs, lanes)))
     )
-    acc, row = Buffer("acc", F32, (height, lanes), "register"), tile * height + R
-    product = Apply("mul", (Load(x, (row, K), F32), Load(w, (slab, K, V), F32)))
 
-    def each(statement: Statement) -> Statement:
-        return For(R, height, "unroll", For(V, lanes, "vector", statement))
+    def summed(first: Dim, height: int) -> Statement:
+        acc, row = Buffer("acc", F32, (height, lanes), "register"), first + R
+        product = Apply("mul", (Load(x, (row, K), F32), Load(w, (slab, K, V), F32)))
 
-    body: Statement = Block(
-        (
-            each(Store(acc, (R, V), Const(0.0, F32))),
-            For(K, length, "serial", each(Accumulate(acc, (R, V), "sum", product))),
-            each(Store(y, (row, slab, V), Load(acc, (R, V), F32))),
-        )
-    )
-    body = Allocate(acc, body)
-    for number, (sym, extent) in reversed(list(enumerate(loops))):
-        body = For(sym, extent, "serial" if number else "parallel", body)
-    return Kernel("sums", (x, w), (y,), body)
+        def each(statement: Statement) -> Statement:
+            return For(R, height, "unroll", For(V, lanes, "vector", statement))
+
+        zero, total = Store(acc, (R, V), Const(0.0, F32)), Accumulate(acc, (R, V), "sum", product)
+        result = Store(y, (row, slab, V), Load(acc, (R, V), F32))
+        return Allocate(acc, Block((each(zero), For(K, length, "serial", each(total)), each(result))))
+
+    body = Block(tuple(summed(first, height) for first, height in tiles))
+    return Kernel("sums", (x, w), (y,), nested(body if len(tiles) > 1 else body.statements[0], loops))
 
 
 def fetches(before: Kernel, caches: tuple[int, ...] = CACHES) -> list[str]:
@@ -78,13 +87,14 @@ def fetches(before: Kernel, caches: tuple[int, ...] = CACHES) -> list[str]:
 
 def test_the_next_slab_is_spread_over_the_tiles() -> None:
     """A slab is 8 lines; 8 tiles of 8 steps would ask for 64, so that the last one is asked for again."""
-    assert fetches(kernel(S, M, (S, 6), (M, 8))) == ["fetch %w[s + 1, 0, 16*min(7, k + 8*m)] to read"]
+    assert fetches(kernel(S, M, (S, 6), (M, 8))) == ["fetch %w[s + 1, 0, 16*min(7, k + 8*m)] to read into cache 2"]
 
 
 def test_joined_loops() -> None:
     joined = kernel(T // 8, T % 8, (T, 48))
-    assert fetches(joined) == ["fetch %w[(t // 8) + 1, 0, 16*min(7, k + 8*(t % 8))] to read"]
-    assert fetches(kernel(T % 6, M, (T, 6), (M, 8))) == ["fetch %w[(t + 1) % 6, 0, 16*min(7, k + 8*m)] to read"]
+    assert fetches(joined) == ["fetch %w[(t // 8) + 1, 0, 16*min(7, k + 8*(t % 8))] to read into cache 2"]
+    joined = kernel(T % 6, M, (T, 6), (M, 8))
+    assert fetches(joined) == ["fetch %w[(t + 1) % 6, 0, 16*min(7, k + 8*m)] to read into cache 2"]
 
 
 @pytest.mark.parametrize(
@@ -113,13 +123,13 @@ def fetched_rows(before: Kernel, second_bytes: int) -> list[str]:
 def test_rows_of_the_next_tile_come_while_they_are_not_near() -> None:
     """A tile has four rows of one line each, and all of them are more than the second cache holds."""
     before = rows(T, 80, (S, 2), (T, 20))
-    assert fetched_rows(before, 4096) == ["fetch %x[4*t + 4, 16*min(3, k)] to read"]
+    assert fetched_rows(before, 4096) == ["fetch %x[4*t + 4, 16*min(3, k)] to read into cache 2"]
     assert "if eq" not in str(fetch_slabs(before, (256, 4096, 1 << 20)))
 
 
 def test_rows_that_stay_near_are_fetched_in_the_first_turn() -> None:
     before = rows(4 * B + T, 160, (B, 10), (S, 2), (T, 4))
-    assert fetched_rows(before, 4096) == ["fetch %x[16*b + 4*t + 4, 16*min(3, k)] to read"]
+    assert fetched_rows(before, 4096) == ["fetch %x[16*b + 4*t + 4, 16*min(3, k)] to read into cache 2"]
     assert "if eq(index(s), index(0)):" in str(fetch_slabs(before, (256, 4096, 1 << 20)))
 
 
@@ -135,9 +145,41 @@ def test_rows_that_are_not_fetched(before: Kernel, second_bytes: int) -> None:
     assert fetched_rows(before, second_bytes) == []
 
 
+FEW_ROWS = tall(7, 8, 6, [(0, 4), (4, 3)], S, [(S, 6)])
+
+
+def test_slabs_of_large_weights_are_fetched_for_one_tile() -> None:
+    caches = (512, 2048, 1 << 20)
+    assert fetches(kernel(S, M, (M, 8), (S, 6)), caches) == ["fetch %w[s + 1, 0, 16*k] to read into cache 2"]
+
+
+def test_tiles_of_different_sizes_share_the_next_slab() -> None:
+    assert fetches(FEW_ROWS, (512, 2048, 1 << 20)) == [
+        "fetch %w[s + 1, 0, 16*min(3, k)] to read into cache 2",
+        "fetch %w[s + 1, 0, 16*min(7, k + 4)] to read into cache 2",
+    ]
+
+
+def test_the_last_tile_fetches_nothing_if_there_are_many() -> None:
+    parts = tall(19, 8, 6, [(T * 4, 4)], S, [(T, 4)]), tall(19, 8, 6, [(16, 3)], S, [])
+    body = For(S, 6, "parallel", Block((For(T, 4, "serial", _body(parts[0]).body), parts[1].body)))
+    before = replace(parts[0], body=body)
+    assert fetches(before, (512, 2048, 1 << 20)) == ["fetch %w[s + 1, 0, 16*min(7, k + 8*t)] to read into cache 2"]
+
+
+def _body(kernel: Kernel) -> For:
+    assert isinstance(kernel.body, For)
+    return kernel.body
+
+
 @pytest.mark.parametrize(
     "before",
-    [kernel(S, M, (S, 6), (M, 8)), rows(T, 80, (S, 2), (T, 20)), rows(4 * B + T, 160, (B, 10), (S, 2), (T, 4))],
+    [
+        kernel(S, M, (S, 6), (M, 8)),
+        rows(T, 80, (S, 2), (T, 20)),
+        rows(4 * B + T, 160, (B, 10), (S, 2), (T, 4)),
+        FEW_ROWS,
+    ],
 )
 def test_means_the_same(before: Kernel) -> None:
     rng = np.random.default_rng(0)
