@@ -8,7 +8,8 @@ cannot have them yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from math import gcd, prod
@@ -64,13 +65,15 @@ def fetch_slabs(kernel: Kernel, cache_bytes: Sequence[int]) -> Kernel:
     """
     if len(cache_bytes) < 2:
         return kernel
-    body = _Fetching(frozenset(kernel.reads), cache_bytes).statement(kernel.body, (), WHOLE)
+    body = _Fetching(frozenset(kernel.reads), cache_bytes).statement(kernel.body, (), {})
     return kernel if body == kernel.body else replace(kernel, body=body)
 
 
 Share: TypeAlias = tuple[int, int]
 """Which of so many equal parts of a slab."""
 WHOLE: Share = (0, 1)
+Shares: TypeAlias = Mapping[Buffer, Share | None]
+"""What is left of slabs that serve one tile for it to fetch, where that is not all; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +96,21 @@ class _Fetching:
     reads: frozenset[Buffer]
     sizes: Sequence[int]
 
-    def statement(self, statement: Statement, around: tuple[For, ...], share: Share | None) -> Statement:
-        """`share` is what is left for it to fetch of slabs that serve it once; None for nothing."""
+    def statement(self, statement: Statement, around: tuple[For, ...], shares: Shares) -> Statement:
         match statement:
             case For(_, _, "serial", body) if _is_sum(body):
-                return self._total(statement, around, share)
+                return self._total(statement, around, shares)
             case For(_, _, "serial" | "parallel", body):
-                return replace(statement, body=self.statement(body, (*around, statement), share))
+                return replace(statement, body=self.statement(body, (*around, statement), shares))
             case Guard(_, body) | Allocate(_, body):
-                return replace(statement, body=self.statement(body, around, share))
+                return replace(statement, body=self.statement(body, around, shares))
             case Block(statements):
-                shares = _shares(statements, share)
-                return Block(tuple(map(self.statement, statements, repeat(around), shares)))
+                own = _shares(statements, shares)
+                return Block(tuple(map(self.statement, statements, repeat(around), own)))
             case For() | Store() | Accumulate() | Fetch():
                 return statement
 
-    def _total(self, total: For, around: tuple[For, ...], share: Share | None) -> Statement:
+    def _total(self, total: For, around: tuple[For, ...], shares: Shares) -> Statement:
         """The loops of a sum with fetches in the innermost of those that are not written out."""
         serial, body = [total], total.body
         while isinstance(body, For) and body.kind == "serial":
@@ -121,8 +123,8 @@ class _Fetching:
         place = _Sum(around, tuple(serial), inner, kept)
         fetches: list[Statement] = []
         for load in distinct_loads(update.value for update in _updates(body)):
-            if load.source in self.reads:
-                fetches += self._slab(load, place, share)
+            if isinstance(load.source, Buffer) and load.source in self.reads:
+                fetches += self._slab(load, place, shares.get(load.source, WHOLE))
         if not fetches:
             return total
         changed: Statement = Block((*fetches, *(body.statements if isinstance(body, Block) else (body,))))
@@ -182,32 +184,37 @@ class _Fetching:
         return [turn for turn, _ in near] if prod(times for _, times in near) <= MOST_TIMES else None
 
 
-def _shares(statements: Sequence[Statement], share: Share | None) -> Iterator[Share | None]:
-    """What is left of slabs for each statement: equal parts where all have one tile, else all for the one with most."""
-    tiles = [0 if isinstance(statement, Guard) else _tile_count(statement) for statement in statements]
-    busy = [number for number, count in enumerate(tiles) if count]
-    for number, count in enumerate(tiles):
-        if len(busy) < 2 or not count or share is None:
-            yield share
-        elif max(tiles) == 1:
-            yield busy.index(number), len(busy)
-        else:
-            yield share if number == tiles.index(max(tiles)) else None
+def _shares(statements: Sequence[Statement], around: Shares) -> Iterator[Shares]:
+    """For statements that use the same slabs one after the other: equal parts where each has one tile, else all for the
+    one with most."""
+    tiles = [Counter[Buffer]() if isinstance(each, Guard) else _tile_counts(each) for each in statements]
+    for number, own in enumerate(tiles):
+        found = dict(around)
+        for buffer in own:
+            users = [other for other, counts in enumerate(tiles) if counts[buffer]]
+            most = max(users, key=lambda user: tiles[user][buffer])
+            if len(users) > 1 and tiles[most][buffer] == 1:
+                found[buffer] = users.index(number), len(users)
+            elif number != most:
+                found[buffer] = None
+        yield found
 
 
-def _tile_count(statement: Statement) -> int:
-    """Sums that follow one another in a statement, as far as that is known."""
+def _tile_counts(statement: Statement) -> Counter[Buffer]:
+    """Sums that follow one another in a statement, by what they read, as far as that is known."""
     match statement:
         case For(_, _, "serial", body) if _is_sum(body):
-            return 1
+            loads = distinct_loads(update.value for update in _updates(body))
+            return Counter({load.source for load in loads if isinstance(load.source, Buffer)})
         case For(_, extent, _, body):
-            return (extent if isinstance(extent, int) else MANY) * _tile_count(body)
+            times = extent if isinstance(extent, int) else MANY
+            return Counter({buffer: times * count for buffer, count in _tile_counts(body).items()})
         case Guard(_, body) | Allocate(_, body):
-            return _tile_count(body)
+            return _tile_counts(body)
         case Block(statements):
-            return sum(map(_tile_count, statements))
+            return sum(map(_tile_counts, statements), Counter[Buffer]())
         case Store() | Accumulate() | Fetch():
-            return 0
+            return Counter()
 
 
 def _is_sum(statement: Statement) -> bool:
