@@ -80,9 +80,9 @@ KERNEL = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, POINTER])
 """A kernel, or a step: (table of addresses, values of symbols, thread pool)."""
 LINE_BYTES = 64
 SMALL_BYTES = 4096
+"""Arrays of at most this size may be read and written at places that are all known."""
 NEAREST = 3
 """What `llvm.prefetch` calls the first cache; further ones have smaller numbers."""
-"""Arrays of at most this size may be read and written at places that are all known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,11 +109,14 @@ def _steps(source: Buffer, stages: Sequence[TensorStage]) -> Steps:
 
 
 def _step(index: Dim | Scalar, stage: TensorStage) -> int:
-    """What an index is a multiple of; 0 if it is always 0."""
+    """What an index that moves is a multiple of; 0 if it is always 0."""
     if not isinstance(index, (int, expr.Expr)):
         return 1
     single: dict[Sym, Dim] = {axis.sym: 0 for axis in (*stage.axes, *stage.reduction_axes) if axis.extent == 1}
-    return gcd(*(coefficient for _, coefficient in expr.terms_of(expr.substitute(index, single))))
+    index = expr.substitute(index, single)
+    if isinstance(index, int):
+        return min(1, abs(index))
+    return gcd(*(coefficient for _, coefficient in expr.terms_of(index)))
 
 
 def _inputs(stages: Sequence[TensorStage], constants: frozenset[str]) -> list[Buffer]:

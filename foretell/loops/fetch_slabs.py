@@ -41,6 +41,8 @@ MANY = 1 << 20
 """Tiles of a loop whose extent is not known."""
 SLABS_SHARE = 0.75
 """The part of the second cache in which this slab and the next have to stay."""
+NEAREST_SHARE = 0.5
+"""The part of the first cache up to which a slab is fetched into it: a larger one would push out what is in use."""
 NEAR_SLABS = 16
 """Slabs that fit the first cache if they are so small that they are not asked for: they come by themselves."""
 MOST_TIMES = 4
@@ -163,7 +165,7 @@ class _Fetching:
             return
         later: dict[Sym, Dim] = {slab.sym: slab.sym + apart, **{loop.sym: 0 for loop in place.inner}}
         *outer, last = (expr.substitute(index, later) for index in plain)
-        into = 1 if 2 * slab_bytes <= first else 2
+        into = 1 if slab_bytes <= NEAREST_SHARE * first else 2
         fetches: list[Statement] = []
         for each in range(at_once):
             line = number * part + count * at_once + each

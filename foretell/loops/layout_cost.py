@@ -32,7 +32,7 @@ JUMP_PRICE = 0.9
 """What it adds to an element for all lanes if every step of a sum finds it on another line; measured on Ice Lake."""
 COPY_PRICE = 1.8
 """What it costs to copy an element of an operand of a sum to where its vectors begin at lines, on every core. Copying
-alone costs less; by 1.5, depthwise convolutions of small images would stay with channels first, which takes longer."""
+alone costs less; with 1.5, depthwise convolutions of small images would stay with channels first, and take longer."""
 NONE: frozenset[int] = frozenset()
 LINE_ELEMENTS = 16
 """Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""

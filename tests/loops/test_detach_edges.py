@@ -57,6 +57,14 @@ def test_only_what_is_read_is_copied() -> None:
     check_kernels(graph, random_feeds(graph))
 
 
+def test_a_place_that_never_moves_is_no_stride() -> None:
+    sketch = Sketch()
+    x, y = sketch.data(3, 8, 16), sketch.data(8, 16, name="y")
+    last = sketch.op("Slice", x, starts=(2, 0, 0), steps=(1, 1, 1), shape=(1, 8, 16))
+    graph = sketch.graph(sketch.op("Einsum", last, y, equation="aij,kj->aik"))
+    assert attach_edges(detached(graph).stages, detached(graph)) == stages_of(graph)
+
+
 def test_every_element_is_copied_for_others_than_sums_of_products() -> None:
     sketch = Sketch()
     x = sketch.data(1, 32, 28, 28)
