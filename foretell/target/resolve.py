@@ -142,7 +142,23 @@ def _native() -> HardwareSpec:
             got=host_architecture(),
             hint="compile for another target: `foretell targets` lists them",
         )
-    return detect_host(nearest, llvmlite.binding.get_process_triple())
+    return detect_host(_newer_kin(nearest, host_features()), llvmlite.binding.get_process_triple())
+
+
+def _newer_kin(spec: HardwareSpec, features: frozenset[str]) -> HardwareSpec:
+    """The descendant of `spec` by the same maker that has most of `features` and no others, or `spec` itself.
+
+    LLVM goes by model numbers, and virtual machines may show an older CPU's.
+    """
+    import archspec.cpu
+
+    newest = spec
+    for kin in archspec.cpu.TARGETS.values():
+        parents = (_try_named(parent.name) for parent in kin.ancestors if parent.vendor == kin.vendor)
+        named = _try_named(kin.name)
+        if named and spec in parents and set(newest.features) < set(named.features) <= features:
+            newest = named
+    return newest
 
 
 def _read_file(path: Path) -> HardwareSpec:

@@ -27,6 +27,30 @@ def test_native() -> None:
     assert (again.triple, again.cpu, again.features) == (target.triple, target.cpu, target.features)
 
 
+@pytest.mark.parametrize(
+    ("shown", "features_of", "native"),
+    [
+        ("rocketlake", "sapphirerapids", "sapphirerapids"),  # a virtual machine that hides its model number
+        ("rocketlake", "icelake-server", "icelake-server"),
+        ("haswell", "icelake-server", "icelake-server"),
+        ("x86-64-v3", "sapphirerapids", "x86-64-v4"),  # no maker is known
+        ("znver3", "znver5", "znver5"),
+        ("sapphirerapids", "haswell", "sapphirerapids"),
+    ],
+)
+def test_features_tell_what_a_model_number_hides(
+    shown: str, features_of: str, native: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = frozenset(read_named(features_of).features)
+    for module in (resolve, sys.modules["foretell.target.detect_host"]):
+        monkeypatch.setattr(module, "host_features", lambda: features)
+        monkeypatch.setattr(module, "host_architecture", lambda: "x86_64")
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: shown)
+    found = resolve_target()
+    assert found.spec.name == native
+    assert set(found.features) == features
+
+
 @pytest.mark.parametrize("name", cpu_names())
 def test_named(name: str) -> None:
     target = resolve_target(name)
