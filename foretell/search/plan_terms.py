@@ -118,7 +118,8 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
     tiles = tiles_wide * others * tiles_tall
     slabs = tiles_wide * _spread(problem, operands.vector_loads)
     row_parts = problem.row_count // together * tiles_tall * _spread(problem, operands.row_loads)
-    slab, tile_bytes = operands.vector_bytes / slabs * _in_lines(problem, spec, plans), operands.row_bytes / row_parts
+    slab = operands.vector_bytes / slabs * _in_lines(problem, spec, plans)
+    tile_bytes = operands.row_bytes / row_parts * _line_parts(problem, spec, plans)
     block = np.minimum(points, block_points(problem, plans))
     block_bytes, blocks = operands.row_bytes * block / points, points / block
     part = _summed_part(problem, plans)
@@ -181,6 +182,16 @@ def _in_lines(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
         shared_bytes = line_bytes - np.gcd(width_bytes, gcd(line_bytes, *panel.sum_bytes))
         found = np.maximum(found, 1 + shared_bytes / width_bytes)
     return np.where(plans.copies | (plans.width >= problem.vector.extent), 1.0, found)
+
+
+def _line_parts(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
+    """How often lines of the operand in rows are read because each block of the sum takes only a part of them."""
+    line_bytes, found = spec.caches[0].line_bytes, np.ones(len(plans))
+    for panel in problem.row_panels:
+        if panel.sum_bytes and 0 < panel.sum_bytes[-1] < line_bytes:
+            run_bytes = panel.sum_bytes[-1] * np.where(plans.sum_block > 0, plans.sum_block, line_bytes)
+            found = np.maximum(found, line_bytes / run_bytes)
+    return found
 
 
 def _missed_rows(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:

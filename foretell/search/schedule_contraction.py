@@ -235,6 +235,8 @@ def _unroll_steps(problem: Problem, plan: Plan) -> list[Step]:
     inner = problem.reductions[-1]
     name, extent = (f"{inner.name}.i", plan.sum_block) if plan.sum_block else (inner.name, inner.extent)
     most = max(1, UNROLLED_STEPS // problem.contraction.products)
+    if problem.contraction.additions and plan.shape.width > problem.lanes:
+        most = 1  # a second step begins before the first is over, and its factors find no registers
     steps = max(size for size in range(1, most + 1) if extent % size == 0)
     return [Tile(name, steps), Unroll(f"{name}.i")] if 1 < steps < extent else []
 

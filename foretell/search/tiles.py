@@ -32,8 +32,8 @@ CHAIN_POWER = 3
 STEP_INSTRUCTIONS = 1.5
 """Those of a step of the sum besides multiply-adds: loads that these do not do themselves, and a part of the loop."""
 BROADCAST_CYCLES = 1.0
-"""Broadcasting an element into a register where multiply-adds and additions take all ports; measured on Zen 4. As a
-part of another instruction it costs nothing."""
+"""Broadcasting an element into a register that takes two passes, where multiply-adds and additions take all ports; measured
+on Zen 4. As a part of another instruction it costs nothing, and nothing but a load where one pass is enough, as on Zen 5."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 PLAIN = TileLoads(1, 1, 0)
@@ -90,7 +90,7 @@ def tile_cycles(
     """
     vectors, each = row_vectors(spec, width, lanes)
     share = np.where(each < lanes, HALF_TIME, 1.0)
-    computing = rows * (vectors * share * _computing(spec, loads) + _broadcasting(loads, vectors))
+    computing = rows * (vectors * share * _computing(spec, loads) + _broadcasting(spec, loads, vectors))
     if loads.window is not None:
         loading = share * _window_loads(spec, rows, width, vectors, each, loads, loads.window) / spec.loads_per_cycle
         longer, chain = np.maximum(computing, loading), _window_chain(spec, rows, loads.window)
@@ -112,8 +112,10 @@ def _computing(spec: HardwareSpec, loads: TileLoads) -> float:
     return (loads.products + loads.additions) / spec.fma_ports
 
 
-def _broadcasting(loads: TileLoads, vectors: Counts) -> Amounts:
+def _broadcasting(spec: HardwareSpec, loads: TileLoads, vectors: Counts) -> Amounts:
     """Cycles of the elements of one row: what several vectors add to is broadcast into a register first."""
+    if spec.unit_bytes >= spec.vector_bytes:
+        return np.zeros(len(vectors))
     return np.where((vectors > 1) & (loads.additions > 0), BROADCAST_CYCLES * loads.by_row, 0.0)
 
 

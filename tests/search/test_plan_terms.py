@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.graph.nodes import Graph
+from foretell.graph.rewrites.pair_products import pair_products
 from foretell.link_program import lower_program
+from foretell.schedule.steps import BlockSum, Unroll
 from foretell.search.contraction import Problem
 from foretell.search.plan_terms import PlanTerms, plan_terms, task_count
 from foretell.search.plans import block_points, every_plan, tiled_rows
+from foretell.search.schedule_contraction import try_schedule
+from foretell.search.schedule_nests import Nest
 from foretell.target.hardware_spec import Coefficients, HardwareSpec, with_cores
 from foretell.target.resolve import Target, resolve_target
 from tests.graph.build_graphs import Sketch
@@ -32,7 +36,7 @@ from tests.search.test_schedule_contraction import (
 SAPPHIRE_RAPIDS = resolve_target("sapphirerapids").spec
 ZEN3 = with_cores(resolve_target("znver3").spec, 1)
 ZEN4 = with_cores(resolve_target("znver4").spec, 1)
-ZEN3 = with_cores(resolve_target("znver3").spec, 1)
+ZEN5 = with_cores(resolve_target("znver5").spec, 1)
 
 
 def problem_of(graph: Graph, spec: HardwareSpec) -> Problem | None:
@@ -127,6 +131,39 @@ def test_blocks_of_a_sum_do_not_bring_rows_nearer() -> None:
     some = plans.take((plans.rows == 6) & (plans.width == 64) & (plans.block_rows == 256))
     whole, blocked = plan_terms(problem, ICELAKE, some).rows
     assert some.sum_block.tolist() == [0, 512] and whole == blocked
+
+
+def test_blocks_of_a_sum_that_part_lines_read_them_again() -> None:
+    """Rows of windows in pairs end with a line of sixteen; a block of four of these brings in all of it."""
+    nest, problem = longest_sum(paired_windows(), ZEN5)
+    assert problem is not None and problem.reductions[-1].extent == 16
+    plans = every_plan(problem, ZEN5)
+    some = plans.take((plans.rows == 10) & (plans.width == 32) & (plans.block_rows == 0) & (plans.block < 2))
+    rows = dict(zip(some.sum_block.tolist(), plan_terms(problem, ZEN5, some).rows.tolist(), strict=True))
+    assert rows[4] > 3 * rows[0]
+    best = try_schedule(nest.kernel, ZEN5, nest.constants)
+    assert best is not None and not any(isinstance(step, BlockSum) for step in best)
+
+
+def test_steps_of_pairs_are_written_out_one_by_one_where_several_vectors_share_elements() -> None:
+    for spec, steps in ((ZEN4, 2), (ZEN5, 1)):
+        nest, problem = longest_sum(paired_windows(), spec)
+        best = try_schedule(nest.kernel, spec, nest.constants)
+        assert best is not None and problem is not None
+        assert (Unroll(f"{problem.reductions[-1].name}.i") in best) == (steps > 1)
+
+
+def paired_windows() -> Graph:
+    sketch = Sketch()
+    x, w = sketch.data(1, 512, 15, 15), sketch.weights(512, 512, 3, 3)
+    window = dict(strides=(2, 2), dilations=(1, 1), before=(0, 0), after=(0, 0), group=1)
+    return pair_products(sketch.graph(sketch.op("Conv", x, w, **window)), lambda _: True)
+
+
+def longest_sum(graph: Graph, spec: HardwareSpec) -> tuple[Nest, Problem | None]:
+    nests = [nest for nest, _ in lower_program(graph, Target(spec)).nests]
+    problems = [find_problem(nest.kernel, spec, nest.constants) for nest in nests]
+    return max(zip(nests, problems, strict=True), key=lambda each: each[1].contraction.points if each[1] else 0)
 
 
 def test_rows_of_windows_that_stay_nearest_are_read_once() -> None:

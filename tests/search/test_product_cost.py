@@ -8,7 +8,7 @@ import pytest
 
 from foretell.graph.rewrites.pair_products import Product
 from foretell.graph.rewrites.use_strassen import Halves
-from foretell.search.product_cost import choose_levels, halved_error, paired_error, suits_pairs
+from foretell.search.product_cost import PAIRED, choose_levels, fastest_tile, halved_error, paired_error, suits_pairs
 from foretell.support.limits import DEFAULT_WINOGRAD_ERROR
 from foretell.target.read_spec import read_named
 
@@ -29,7 +29,14 @@ def test_not_where_they_have_not(target: str) -> None:
     assert not suits(Product(1, 128, 768, 768), target)
 
 
-@pytest.mark.parametrize("target", ["znver2", "znver3", "znver5"])
+def test_where_broadcasting_takes_no_more_than_a_load() -> None:
+    zen5 = read_named("znver5")
+    assert fastest_tile(zen5, 128, 768, loads=PAIRED).width == 2 * zen5.vector_lanes(32)
+    assert fastest_tile(ZEN4, 128, 768, loads=PAIRED).width == ZEN4.vector_lanes(32)
+    assert suits(Product(1, 128, 768, 768), "znver5")
+
+
+@pytest.mark.parametrize("target", ["znver2", "znver3"])
 def test_not_where_loads_would_take_longer(target: str) -> None:
     assert not suits(Product(1, 128, 768, 768), target)
 
