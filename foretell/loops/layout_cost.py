@@ -35,7 +35,7 @@ COPY_PRICE = 1.8
 alone costs less; with 1.5, depthwise convolutions of small images would stay with channels first, and take longer."""
 NONE: frozenset[int] = frozenset()
 LINE_ELEMENTS = 16
-"""Elements of four bytes in a line of the cache: lanes that lie further apart touch a line each."""
+"""Elements of four bytes in a line of the cache."""
 WAY_ELEMENTS = 1024
 """Elements in a way of the first cache: lanes at a distance of a multiple of this go to the same place, and"""
 CROWDED = 4.0
@@ -108,8 +108,8 @@ def stage_cost(shape: StageShape, strides: Sequence[Strides], lanes: int) -> flo
 
     A vector is one operation: contiguous ones cost 1, or 1.5 if they straddle lines of the cache; one element for all
     lanes costs 1/2, as it serves several vectors of a sum of products or else 1, and more the fewer neighbours such a
-    sum takes from its line; anything else an operation per lane, or more if each lane has a line of its own. A short
-    axis leaves lanes empty. Along a reduced axis the lanes must be combined in the end, and the result is stored alone;
+    sum takes from its line; anything else is gathered lane by lane, for more than an operation each. A short axis
+    leaves lanes empty. Along a reduced axis the lanes must be combined in the end, and the result is stored alone;
     a sum of products, whose operands serve only one result then instead of a tile of them, pays twice.
     """
     if shape.is_edge and strides[0] == strides[1]:
@@ -174,7 +174,7 @@ def _price(
         far = 2.0 if access.is_load else SCATTER_PRICE
         if stride is not None and stride % WAY_ELEMENTS == 0:
             far *= CROWDED
-        return 1.0 if stride is not None and abs(stride) < LINE_ELEMENTS else far
+        return far
     return (1.0 if _is_aligned(strides, joined, lanes) else 1.5) / lanes
 
 

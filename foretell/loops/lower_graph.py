@@ -11,6 +11,7 @@ from foretell.ir.tensor_expr import Buffer
 from foretell.loops.choose_layouts import choose_layouts
 from foretell.loops.lower import Finish, Fusion, Scheduler, lower
 from foretell.loops.nodes import Kernel
+from foretell.loops.part_constants import part_constants
 from foretell.loops.split_by_value import split_by_value
 from foretell.loops.spread_rows import spread_rows
 from foretell.loops.stages import flatten, inline, split_at_conditions
@@ -84,8 +85,8 @@ def _native_step(
         value for node in graph.nodes if id(node) not in own for value in node.present_inputs if value in inside
     }
     kept = frozenset(buffer_of(value) for value in read_elsewhere | (set(graph.outputs) & inside))
-    stages = inline(flatten(nodes, buffer_of, _numbers(graph)), kept)
     constants = frozenset(value.name for value in graph.constants)
+    stages = part_constants(inline(flatten(nodes, buffer_of, _numbers(graph)), kept), constants)
     if permute:
         stages = choose_layouts(stages, kept, constants, lanes)
     stages = spread_rows(widen_buffers(stages, kept), kept)

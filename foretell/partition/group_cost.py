@@ -72,8 +72,8 @@ class GroupCosts:
         near, filled = tiling.between, tiling.filled
         later = 1 - 1 / tiling.steps if tiling.moved else 0.0
         shares = {EACH: 1.0, FIRST: 1 - later, LATER: later}
-        constants = (o for cost, phase in runs if phase != LATER for o in cost.reads if self._is_constant(o))
-        kept_bytes = tiling.between_bytes + sum(operand.size_bytes for operand in constants)
+        again = (o for cost, phase in runs if phase != LATER for o in cost.reads if self._is_read_again(o, tiling))
+        kept_bytes = tiling.between_bytes + sum(operand.size_bytes for operand in again)
         kept_bytes += sum(operand.size_bytes for cost, _ in runs for operand in cost.writes if operand.buffer in filled)
         cycles = crossing = compute = 0.0
         for cost, phase in runs:
@@ -92,8 +92,13 @@ class GroupCosts:
         cycles = self._far(size, size) + size * (1 - 1 / spec.cores) / CROSS_BYTES_PER_CYCLE / 2
         return cycles * spec.cycle_s + spec.cores * spec.barrier_cost_s / 2
 
-    def _is_constant(self, operand: Operand) -> bool:
-        return operand.buffer.name in self.nests.constants
+    def _is_read_again(self, operand: Operand, tiling: Tiling) -> bool:
+        """Whether the next tile reads it too: constants, and what tiles do not part."""
+        if operand.buffer in tiling.between or operand.buffer in tiling.filled:
+            return False
+        return operand.buffer.name in self.nests.constants or all(
+            axis.sym not in operand.tiles for axis in tiling.tiles
+        )
 
     def _mean(self, cycles: float, crossing: float, idle: float, compute: float) -> GroupCost:
         spec = self.nests.spec

@@ -32,8 +32,8 @@ CHAIN_POWER = 3
 STEP_INSTRUCTIONS = 1.5
 """Those of a step of the sum besides multiply-adds: loads that these do not do themselves, and a part of the loop."""
 BROADCAST_CYCLES = 1.0
-"""Broadcasting an element into a register that takes two passes, where multiply-adds and additions take all ports; measured
-on Zen 4. As a part of another instruction it costs nothing, and nothing but a load where one pass is enough, as on Zen 5."""
+"""Broadcasting an element into a register that takes two passes, where multiply-adds and additions take all ports;
+measured on Zen 4. As a part of another instruction it costs nothing, and nothing but a load where one pass will do."""
 MOST_ROWS = 28
 MOST_VECTORS = 8
 PLAIN = TileLoads(1, 1, 0)
