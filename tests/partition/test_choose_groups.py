@@ -21,7 +21,7 @@ from foretell.loops.nodes import Kernel
 from foretell.partition.choose_groups import GroupChooser, cheapest_division
 from foretell.partition.group_cost import GroupCosts
 from foretell.partition.nest_cost import NestCosts
-from foretell.target.hardware_spec import HardwareSpec
+from foretell.target.hardware_spec import HardwareSpec, with_cores
 from foretell.target.resolve import resolve_target
 from tests.fusing import clusters_of, kernels_with
 from tests.graph.build_graphs import Sketch
@@ -207,6 +207,19 @@ def test_equal_blocks_are_fused_alike() -> None:
     _, groups = choose(sketch.graph(x))
     tiles = [[axis.extent for axis in group.tiles] for group in groups if isinstance(group, Fused)]
     assert tiles and tiles == tiles[:1] * len(tiles)
+
+
+def test_what_every_tile_reads_must_stay_near() -> None:
+    """Tiles of channels all read the whole image, which fits no cache of a megabyte beside what they make of it."""
+    sketch = Sketch()
+    y = sketch.op("Relu", conv(sketch, sketch.data(1, 16, 112, 112), 96, 1))
+    graph = sketch.graph(conv(sketch, y, 96, 3, stride=2, pad=1, group=96))
+    zen5 = with_cores(resolve_target("znver5").spec, 2)
+    first, second, third = zen5.caches
+    large = replace(zen5, caches=(first, replace(second, size_bytes=1 << 22), third))
+    for spec, tile in ((zen5, "tile2"), (large, "tile1")):
+        tiles = [group.tiles for group in choose(graph, spec)[1] if isinstance(group, Fused)]
+        assert [[axis.sym.name for axis in each] for each in tiles] == [[tile]]
 
 
 # --- cores -----------------------------------------------------------------------------------------------------
