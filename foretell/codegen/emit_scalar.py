@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import llvmlite.ir as ir
 
@@ -58,6 +58,16 @@ class ScalarEmitter:
     def alike(self, *values: ir.Value) -> list[ir.Value]:
         lanes = max(lanes_of(value) for value in values)
         return [self.splat(value, lanes) for value in values]
+
+    def part(self, value: ir.Value, first: int, lanes: int) -> ir.Value:
+        """So many lanes from one of them on."""
+        if lanes == 1:
+            return self.builder.extract_element(value, integer(first, I32))
+        return self.shuffled(value, undefined(value.type), range(first, first + lanes))
+
+    def shuffled(self, left: ir.Value, right: ir.Value, places: Sequence[int]) -> ir.Value:
+        """A lane of either vector at each place; those of the right one are counted after those of the left."""
+        return self.builder.shuffle_vector(left, right, lane_constants(tuple(places)))
 
     def constant(self, value: bool | int | float, dtype: DType) -> ir.Constant:
         type = register_type(dtype.compute)
@@ -371,6 +381,11 @@ class ScalarEmitter:
             )
             value, lanes = combine(low, high), half
         return self.builder.extract_element(value, integer(0, I32)) if is_vector(value) else value
+
+    def any(self, mask: ir.Value) -> ir.Value:
+        """Whether some lane is true."""
+        function = declare_intrinsic(self.module, "llvm.vector.reduce.or", [mask.type], I1, [mask.type])
+        return self.builder.call(function, [mask])
 
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

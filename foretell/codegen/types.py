@@ -84,6 +84,10 @@ def lanes_of(value: ir.Value) -> int:
     return value.type.count if is_vector(value) else 1
 
 
+def lanes_of_type(type: ir.Type) -> int:
+    return type.count if isinstance(type, ir.VectorType) else 1
+
+
 def scalar_type(value: ir.Value) -> ir.Type:
     return value.type.element if is_vector(value) else value.type
 
