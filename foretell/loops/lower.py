@@ -222,8 +222,10 @@ def _rows_in_outputs(stages: list[TensorStage], depth: int, kept: frozenset[Buff
     if all(len(stage.axes) == depth for stage in stages):
         return stages
     for number, stage in enumerate(stages):
-        last = max((n for n, other in enumerate(stages) if _reads(other, stage.buffer)), default=0)
-        writer = stages[last]
+        readers = [other for other in stages if _reads(other, stage.buffer)]
+        if not readers:
+            continue
+        writer = readers[-1]
         if stage.buffer not in kept and writer.buffer in kept and _is_rewritten(stage, writer, depth):
             stages = [*stages[:number], replace(stage, buffer=writer.buffer), *stages[number + 1 :]]
             return _rows_in_outputs([_renamed(s, stage.buffer, writer.buffer) for s in stages], depth, kept)

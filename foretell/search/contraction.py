@@ -62,7 +62,7 @@ class Contraction:
 
 
 def try_contraction(kernel: Kernel) -> Contraction | None:
-    """A plain nest with one sum in it, all of whose extents are known; None for anything else."""
+    """A plain nest with one sum in it, all of whose extents are known and not 0; None for anything else."""
     outer: list[Loop] = []
     body = kernel.body
     while isinstance(body, For):
@@ -74,7 +74,7 @@ def try_contraction(kernel: Kernel) -> Contraction | None:
     if len(found) != 1 or not outer:
         return None
     (reductions, update) = found[0]
-    if any(not isinstance(loop.extent, int) for loop in reductions):
+    if any(not isinstance(loop.extent, int) or loop.extent == 0 for loop in (*outer, *reductions)):
         return None
     loops = tuple(Loop(loop.sym.name, loop.sym, loop.extent) for loop in reductions if isinstance(loop.extent, int))
     loads = tuple(dict.fromkeys(loads_in(update.value)))

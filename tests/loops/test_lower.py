@@ -227,6 +227,16 @@ def test_an_output_that_others_read_is_still_written() -> None:
     assert written == {"exp", "neg"}
 
 
+def test_a_row_that_nobody_reads_is_not_kept_in_an_output() -> None:
+    sketch = Sketch()
+    y = sketch.data(Sym("n", 1), 2)
+    doubled = sketch.op("Add", y, y)
+    sketch.op("Tanh", doubled)
+    softmax = sketch.op("Softmax", doubled, axis=1)
+    graph = sketch.graph(softmax, sketch.op("Neg", softmax))
+    check_kernels(graph, random_feeds(graph, {"n": 3}))
+
+
 def test_declines_rows_that_do_not_fit_the_stack() -> None:
     """A softmax whose rows are longer than a kernel's stack keeps its exponentials in memory."""
     sketch = Sketch()

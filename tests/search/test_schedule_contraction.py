@@ -141,6 +141,11 @@ def test_the_schedule_that_is_chosen(graph: Graph, spec: HardwareSpec) -> None:
         check(graph, nest, schedule)
 
 
+def test_a_sum_of_nothing_has_no_schedules() -> None:
+    nest = plain_nest(batched_product(1, 2, 2, 0))
+    assert nest is not None and try_schedule(nest, ICELAKE, frozenset()) is None
+
+
 def test_the_choice_is_the_same_every_time() -> None:
     nest = plain_nest(convolution(64, 64, (14, 14), (3, 3), 1, 1, 1))
     assert nest is not None
