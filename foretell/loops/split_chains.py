@@ -64,15 +64,16 @@ def _cuts(value: Scalar) -> Iterator[Scalar]:
         case Apply(_, arguments):
             for argument in arguments:
                 yield from _cuts(argument)
-            if _is_long(value):
-                yield from (argument for argument in arguments if any(map(_is_long, scalars(argument))))
+            if is_long(value):
+                yield from (argument for argument in arguments if any(map(is_long, scalars(argument))))
         case Cast(inner):
             yield from _cuts(inner)
         case _:
             return
 
 
-def _is_long(value: Scalar) -> bool:
+def is_long(value: Scalar) -> bool:
+    """Whether a value is a long function of something."""
     return isinstance(value, Apply) and OPERATION_COSTS.get(value.op, 1.0) >= LONG_COST
 
 
