@@ -9,6 +9,7 @@ import numpy as np
 
 from foretell.ir.tensor_expr import Load
 from foretell.loops.fetch_slabs import SLABS_SHARE
+from foretell.loops.split_chains import LONG_COST
 from foretell.search.contraction import Problem, is_batch, uses
 from foretell.search.near_memory import (
     KEPT_SHARE,
@@ -31,6 +32,8 @@ FETCHED_COST = 0.8
 
 STRIP_PIECES = 4
 """What beginning a line of a strip counts as: that of the result and that of the image are waited for; on Zen 3."""
+AWAITED = 1.25
+"""The part of the chain of a short sum that functions of it wait for, in the unit of `finishing`; measured on Zen 5."""
 CROWDED_LOSS = 0.05
 """The part of what pushes itself out of the first cache, or of the tiles, that the longer of the two does not hide;
 measured on Zen 4."""
@@ -151,7 +154,7 @@ def plan_terms(problem: Problem, spec: HardwareSpec, plans: Plans) -> PlanTerms:
         conflicts=weights.conflicts * steps * others * _missed_rows(problem, spec, plans),
         crowded=weights.crowded * (overlapped(computing, missed, CROWDED_LOSS) - computing),
         partial_sums=weights.partial_sums * batch * (1 / part - 1) * points * problem.vector.extent / problem.lanes,
-        finishing=np.full(len(plans), weights.finishing * batch * finished),
+        finishing=weights.finishing * batch * (finished + _awaited(problem, spec, tiles)),
         scattered=weights.scattered * steps * _scattered_reads(problem, plans, tiles),
         copies=weights.copies * steps * _copied_vectors(problem, plans),
         pieces=weights.pieces * batch * points * _pieces(problem, spec, plans, tiles_wide),
@@ -172,6 +175,14 @@ def _tile_cycles(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:
         return tile_cycles(spec, rows, width, problem.lanes, problem.loads, steps)
 
     return covered(plans.rows, plans.width, tiled_rows(problem, plans), problem.vector.extent, each)
+
+
+def _awaited(problem: Problem, spec: HardwareSpec, tiles: Counts) -> Amounts:
+    """Waiting for the sums of each tile, if what becomes of them is a loop over functions (`loops/loop_functions.py`):
+    that leaves no room in a core's window for the short sums of the next tile."""
+    if problem.loads.window is None or problem.contraction.operations < LONG_COST:
+        return np.zeros(len(tiles))
+    return np.asarray(AWAITED * tiles * problem.contraction.reduced * spec.fma_latency_cycles, np.float64)
 
 
 def _in_lines(problem: Problem, spec: HardwareSpec, plans: Plans) -> Amounts:

@@ -265,3 +265,16 @@ def test_rows_of_large_images_come_before_strips(images: int, is_large: bool) ->
     assert (plans.block_rows > 0).any() and in_strips.any()
     assert (terms.pieces[in_strips] > 0).all() == is_large and not terms.pieces[~in_strips].any()
     assert not is_large or plans.block_rows[terms.ranking.argmin()] > 0
+
+
+@pytest.mark.parametrize(("function", "is_awaited"), [("Sigmoid", True), ("Relu", False)])
+def test_functions_wait_for_the_short_sums_of_each_tile(function: str, is_awaited: bool) -> None:
+    sketch = Sketch()
+    x, w = sketch.data(1, 16, 30, 30), sketch.weights(16, 1, 3, 3)
+    window = dict(strides=(1, 1), dilations=(1, 1), before=(0, 0), after=(0, 0), group=16)
+    problem = problem_of(sketch.graph(sketch.op(function, sketch.op("Conv", x, w, **window))), ZEN5)
+    assert problem is not None and problem.loads.window is not None
+    plans = every_plan(problem, ZEN5)
+    finishing = plan_terms(problem, ZEN5, plans).finishing
+    small, large = (finishing[(plans.rows == rows) & (plans.width == 28)][0] for rows in (2, 7))
+    assert (small > 1.1 * large) == is_awaited and (small == large) != is_awaited
