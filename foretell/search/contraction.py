@@ -242,10 +242,16 @@ class Window:
     """Operands that all rows and vectors share: one element each."""
     grain_bytes: int = 4
     """Places where vectors begin are multiples of this."""
+    overlap: float = 0.0
+    """What one iteration of the innermost loop besides rows and vectors reads of the next one's, over its own."""
 
     def distinct(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Places along the rows that so many of them read."""
         return np.minimum(rows * self.length, (rows - 1) * self.step + self.length)
+
+    def reach(self, length: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """What so many iterations of that loop read, over what is their own: windows reach into their neighbours."""
+        return 1 + self.overlap / length
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,15 +399,24 @@ def _window(contraction: Contraction, rows: Loop | None, vector: Loop) -> Window
     (load,) = both
     assert isinstance(load.source, Buffer)
     shared = sum(not uses(other, rows) and not uses(other, vector) for other in contraction.loads)
-    step = stride_along(load.source, load.indices, rows.sym)
     loops = [loop for loop in (*contraction.outer, *contraction.reductions) if loop != vector]
     strides = (stride_along(load.source, load.indices, loop.sym) for loop in loops)
     grain_bytes = load.source.dtype.itemsize * gcd(*(1 if stride is None else stride for stride in strides))
-    for loop in contraction.reductions:
-        along = stride_along(load.source, load.indices, loop.sym)
-        if step and along and step % along == 0 and step // along < loop.extent:
-            return Window(contraction.reduced, loop.extent, step // along, shared, grain_bytes)
-    return Window(contraction.reduced, 1, 1, shared, grain_bytes)
+    length, step = _length_and_step(contraction, load, rows)
+    others = [loop for loop in contraction.outer if loop not in (vector, rows)]
+    reach, move = _length_and_step(contraction, load, others[-1]) if others else (1, 1)
+    return Window(contraction.reduced, length, step, shared, grain_bytes, (reach - move) / move)
+
+
+def _length_and_step(contraction: Contraction, load: Load, loop: Loop) -> tuple[int, int]:
+    """Of the window along a loop: points of the sum, and by how many of them it moves; 1 and 1 if none lie along it."""
+    assert isinstance(load.source, Buffer)
+    step = stride_along(load.source, load.indices, loop.sym)
+    for reduction in contraction.reductions:
+        along = stride_along(load.source, load.indices, reduction.sym)
+        if step and along and step % along == 0 and step // along < reduction.extent:
+            return reduction.extent, step // along
+    return 1, 1
 
 
 def _row_gap(contraction: Contraction, rows: Loop | None) -> int:

@@ -247,15 +247,18 @@ def _pieces(problem: Problem, spec: HardwareSpec, plans: Plans, tiles_wide: Coun
 
 
 def _other_cycles(problem: Problem, spec: HardwareSpec, plans: Plans, block: Counts) -> Amounts:
-    """What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece."""
+    """What serves only one tile is read once, but in pieces: at their ends, lines are shared with the next piece. And
+    what windows reach of the next block is read again there, when all of a block has come between."""
     size_bytes, width_bytes = problem.operands.other_bytes, plans.width * problem.contraction.bits // 8
-    block_bytes = size_bytes * block / problem.points * _reach(problem, plans)
+    share, reach = block / problem.points, _reach(problem, plans)
+    block_bytes = size_bytes * share * reach
     sizes = (spec.caches[0].size_bytes, second_cache_bytes(spec))
     is_nearest, is_near = (block_bytes <= KEPT_SHARE * size for size in sizes)
     part_again = np.where(is_nearest, 0.0, np.where(is_near, NEAR_PIECES, 1.0))
     read_again = part_again * spec.caches[0].line_bytes / width_bytes
     in_pieces = np.where(plans.width < problem.vector.extent, 1.0 + read_again, 1.0)
-    return cycles_from(spec, in_pieces * size_bytes, size_bytes * problem.batch)
+    again = cycles_from(spec, (reach - 1.0) * (1.0 - share) * size_bytes, block_bytes)
+    return cycles_from(spec, in_pieces * size_bytes, size_bytes * problem.batch) + again
 
 
 def _reach(problem: Problem, plans: Plans) -> Amounts:
@@ -263,8 +266,7 @@ def _reach(problem: Problem, plans: Plans) -> Amounts:
     window = problem.loads.window
     if window is None or not problem.others:
         return np.ones(len(plans))
-    length = np.where(plans.block > 0, plans.block, problem.others[-1].extent)
-    return 1 + (window.points // window.length - 1) / length
+    return window.reach(np.where(plans.block > 0, plans.block, problem.others[-1].extent))
 
 
 def task_count(problem: Problem, plans: Plans) -> Counts:
