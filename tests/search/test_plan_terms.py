@@ -166,20 +166,42 @@ def longest_sum(graph: Graph, spec: HardwareSpec) -> tuple[Nest, Problem | None]
     return max(zip(nests, problems, strict=True), key=lambda each: each[1].contraction.points if each[1] else 0)
 
 
+def depthwise_problem(channels: int, image: int, kernel: int, stride: int, spec: HardwareSpec) -> Problem:
+    """Of a convolution whose image has its channels last."""
+    sketch = Sketch()
+    x = sketch.op("Transpose", sketch.data(1, image, image, channels), perm=(0, 3, 1, 2))
+    x = conv(sketch, x, channels, kernel, stride=stride, group=channels)
+    graph = sketch.graph(sketch.op("Transpose", x, perm=(0, 2, 3, 1)))
+    ((nest, _),) = lower_program(graph, Target(spec)).nests
+    problem = find_problem(nest.kernel, spec, nest.constants)
+    assert problem is not None and problem.loads.window is not None
+    return problem
+
+
 def test_rows_of_windows_that_stay_nearest_are_read_once() -> None:
     """A row of 58 channels and its two neighbours fit the first cache; all rows do not, nor do those of 116."""
+    spec = with_cores(ICELAKE, 1)
     for channels, is_nearest in ((58, True), (116, False)):
-        sketch, spec = Sketch(), with_cores(ICELAKE, 1)
-        image = sketch.op("Transpose", sketch.data(1, 30, 30, channels), perm=(0, 3, 1, 2))
-        image = conv(sketch, image, channels, 3, group=channels)
-        graph = sketch.graph(sketch.op("Transpose", image, perm=(0, 2, 3, 1)))
-        ((nest, _),) = lower_program(graph, Target(spec)).nests
-        problem = find_problem(nest.kernel, spec, nest.constants)
-        assert problem is not None and problem.loads.window is not None and problem.vector.extent == channels
+        problem = depthwise_problem(channels, 30, 3, 1, spec)
+        assert problem.vector.extent == channels
         plans = every_plan(problem, spec)
         some = plans.take((plans.rows == 4) & (plans.width == 16) & (plans.sum_block == 0) & (plans.block < 2))
         whole, by_row = plan_terms(problem, spec, some).others
         assert (by_row < whole) == is_nearest
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "overlap"), [(576, 3, 1, 2.0), (192, 3, 2, 0.5), (576, 2, 2, 0.0)]
+)
+def test_windows_read_rows_of_the_next_block_again(channels: int, kernel: int, stride: int, overlap: float) -> None:
+    """Rows of so many channels do not fit the first cache: blocks of one row find none of the last there any more."""
+    problem = depthwise_problem(channels, 13 * stride + kernel, kernel, stride, ZEN5)
+    assert problem.loads.window is not None and problem.loads.window.overlap == overlap
+    plans = every_plan(problem, ZEN5)
+    some = plans.take((plans.rows == 7) & (plans.width == 32) & (plans.sum_block == 0) & (plans.block_rows == 0))
+    others = plan_terms(problem, ZEN5, some).others
+    ((one,), (two,)) = (others[some.block == block] for block in (1, 2))
+    assert one > two if overlap else one == two
 
 
 def test_tasks_are_copies() -> None:
